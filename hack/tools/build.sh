@@ -5,7 +5,7 @@
 # versions in hack/tools/go.mod and hack/tools/lint/go.mod, the controllers of
 # bootstrap providers from those in hack/tools/providers, what runs on real
 # nodes from those in hack/tools/node, and what makes and tries releases from
-# those in hack/tools/release and hack/tools/cosign.
+# those in hack/tools/release, hack/tools/cosign and hack/tools/operator.
 #
 # usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers, the nodes' programs and the releases')
 #
@@ -36,7 +36,7 @@ node="kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-
 # The minor version of Kubernetes before, which nodes are upgraded from: some five minutes more.
 previous="previous-kubelet previous-kubeadm previous-kube-apiserver previous-kube-controller-manager previous-kube-scheduler previous-kube-proxy"
 # What makes and tries releases. cosign alone costs minutes.
-release="actionlint cosign cyclonedx-gomod krew"
+release="actionlint capi-operator cosign cyclonedx-gomod krew"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
@@ -62,6 +62,7 @@ package_of() {
   cni-portmap) echo github.com/containernetworking/plugins/plugins/meta/portmap ;;
   coredns) echo github.com/coredns/coredns ;;
   kube-vip) echo github.com/kube-vip/kube-vip ;;
+  capi-operator) echo sigs.k8s.io/cluster-api-operator/cmd ;;
   actionlint) echo github.com/rhysd/actionlint/cmd/actionlint ;;
   cosign) echo github.com/sigstore/cosign/v3/cmd/cosign ;;
   cyclonedx-gomod) echo github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod ;;
@@ -84,6 +85,7 @@ module_dir() {
   previous-*) echo "$here/node/previous" ;;
   actionlint | cyclonedx-gomod | krew) echo "$here/release" ;;
   cosign) echo "$here/cosign" ;;
+  capi-operator) echo "$here/operator" ;;
   *) echo "$here" ;;
   esac
 }

@@ -32,8 +32,8 @@ type External struct {
 	// CertificateFlag names the directory of the webhooks' certificate. Without one it is at controller-runtime's place
 	// in the directory for temporary files.
 	CertificateFlag string
-	// Args are more arguments of the program.
-	Args []string
+	// Args are more arguments of the program, and Env is more of its environment.
+	Args, Env []string
 }
 
 // ExternalOptions are the environment of such providers.
@@ -41,7 +41,7 @@ type ExternalOptions struct {
 	// Config of the management cluster's administrator, and a kubeconfig file with the same.
 	Config     *rest.Config
 	Kubeconfig string
-	// Proxy is the address of the proxy that leads to workload clusters.
+	// Proxy is the address of the proxy that leads to workload clusters, and to all else that is reached by HTTPS.
 	Proxy string
 	// Programs is the directory of the programs.
 	Programs string
@@ -109,11 +109,12 @@ func (e *Externals) start(ctx context.Context, options ExternalOptions, external
 	if external.CertificateFlag != "" {
 		arguments = append(arguments, external.CertificateFlag+"="+certificates)
 	}
+	environment := []string{"KUBECONFIG=" + options.Kubeconfig, "HTTPS_PROXY=http://" + options.Proxy, "TMPDIR=" + temporary}
 	program, err := process.Start(process.Spec{
 		Name:    external.Name,
 		Path:    enter,
 		Args:    append(arguments, external.Args...),
-		Env:     []string{"KUBECONFIG=" + options.Kubeconfig, "HTTPS_PROXY=http://" + options.Proxy, "TMPDIR=" + temporary},
+		Env:     append(environment, external.Env...),
 		LogFile: filepath.Join(options.LogDir, ExternalLog+external.Name+".log"),
 	})
 	if err != nil {
