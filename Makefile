@@ -123,12 +123,12 @@ release: ## Make a release, for VERSION, in OUT/release, and push its images and
 
 .PHONY: tools-release
 tools-release:
-	@$(call build-tools,cosign cyclonedx-gomod krew)
+	@$(call build-tools,capi-operator cosign cyclonedx-gomod krew)
 
 .PHONY: release-dry-run
-release-dry-run: tools-test tools-release ## Make a release, publish it on this computer, and install, upgrade and verify from there (RELEASE_ARCHS, RELEASE_PLATFORMS).
+release-dry-run: tools-test tools-release lint-workflows ## Make a release, publish it on this computer, and install, upgrade and verify from there (RELEASE_ARCHS, RELEASE_PLATFORMS).
 	CAPMAAS_RELEASE=1 RELEASE_ARCHS='$(RELEASE_ARCHS)' RELEASE_PLATFORMS='$(RELEASE_PLATFORMS)' \
-		$(GO_TEST) -count=1 -v -timeout 60m $(TEST_ARGS) ./e2e/release
+		$(GO_TEST) -count=1 -v -timeout 90m $(TEST_ARGS) ./e2e/release
 
 .PHONY: lint-workflows
 lint-workflows: ## Check the workflows of GitHub with actionlint.

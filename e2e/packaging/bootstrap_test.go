@@ -52,7 +52,7 @@ func TestFlavorsOfOtherBootstrapProviders(t *testing.T) {
 		t.Run("flavor "+flavor, func(t *testing.T) {
 			unknown := []string{want.controlPlane, want.config}
 			if want.module != "" {
-				installCRDs(t, downloaded(t, want.module), want.crds...)
+				installCRDs(t, downloaded(t, t.TempDir(), want.module), want.crds...)
 				unknown = nil
 			}
 			namespace := newNamespace(t)

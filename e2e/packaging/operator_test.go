@@ -14,14 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// operator is the module of the Cluster API Operator, which is only read.
-const operator = "sigs.k8s.io/cluster-api-operator@v0.29.0"
-
 // What the documents have for the Cluster API Operator is accepted by its own CRD, and it finds our releases. Rancher
 // Turtles contains the operator.
 func TestOperatorsObjects(t *testing.T) {
 	t.Parallel()
-	installCRDs(t, downloaded(t, operator), "config/crd/bases/operator.cluster.x-k8s.io_infrastructureproviders.yaml")
+	operator := downloaded(t, filepath.Join(sources, "hack", "tools", "operator"), "sigs.k8s.io/cluster-api-operator")
+	installCRDs(t, operator, "config/crd/bases/operator.cluster.x-k8s.io_infrastructureproviders.yaml")
 	seen := 0
 	for _, o := range objectsIn(t, "clusterctl.md") {
 		switch o.GetKind() {
@@ -53,11 +51,12 @@ func checkFetched(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
-// downloaded is the directory of a module that is not in go.mod.
-func downloaded(t *testing.T, module string) string {
+// downloaded is the directory of a module that is not in go.mod: of the version that the module in pinned has, or, where
+// there is none, of its own version.
+func downloaded(t *testing.T, pinned, module string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	command.Dir = t.TempDir() // not in a module, which it would change
+	command.Dir = pinned
 	out, err := command.Output()
 	if err != nil {
 		t.Fatalf("downloading %s: %v: %s", module, err, out)

@@ -100,7 +100,7 @@ func (p *publisher) checkProgram(t *testing.T, platform string, content []byte, 
 	if got := built["GOOS"] + "/" + built["GOARCH"]; got != platform {
 		t.Errorf("the program is one for %s, want %s", got, platform)
 	}
-	command := []string{executable(t, content), argument}
+	command := []string{p.install(t, content, filepath.Join(t.TempDir(), "program")), argument}
 	switch system, arch, _ := strings.Cut(platform, "/"); {
 	case system != runtime.GOOS:
 		if !bytes.Contains(content, []byte(version)) {
@@ -144,7 +144,7 @@ func (p *publisher) checkFIPS(t *testing.T) {
 				t.Errorf("%s %s: linked with the module: %t, uses it: %t, want %t", name, v, linked, used, want)
 			}
 		}
-		hello := p.hello(t, executable(t, control))
+		hello := p.hello(t, p.install(t, control, filepath.Join(t.TempDir(), "program")))
 		others := slices.Contains(hello.CipherSuites, tls.TLS_CHACHA20_POLY1305_SHA256) ||
 			slices.Contains(hello.SupportedCurves, tls.X25519)
 		if others == want {
@@ -194,16 +194,6 @@ func settings(t *testing.T, content []byte) map[string]string {
 		built[setting.Key] = setting.Value
 	}
 	return built
-}
-
-// executable is a file with a program.
-func executable(t *testing.T, content []byte) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(file, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // archive is the path of capmaasctl's archive for a platform.

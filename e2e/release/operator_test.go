@@ -61,10 +61,6 @@ func (p *publisher) startOperator(t *testing.T, box *sandbox.Sandbox) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			log, err := os.ReadFile(filepath.Join(box.LogDir, capi.ExternalLog+"capi-operator.log"))
-			t.Logf("the operator's log (%v):\n%s", err, log)
-		}
 		if err := running.Stop(); err != nil {
 			t.Error(err)
 		}

@@ -50,7 +50,7 @@ spec:
   selector: {matchLabels: {app: %[1]s}}
   template:
     metadata: {labels: {app: %[1]s}}
-    spec: {containers: [{name: manager, image: none}]}
+    spec: {containers: [{name: manager, image: "example.com/none:v1"}]}
 `
 )
 
@@ -198,6 +198,13 @@ func (p *publisher) write(t *testing.T, name, content string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// install writes a program, by another process: what this one has written to may be busy when it is started.
+func (p *publisher) install(t *testing.T, program []byte, to string) string {
+	t.Helper()
+	p.must(t, "", "install", "--mode=0700", p.write(t, "program", string(program)), to)
+	return to
 }
 
 func (p *publisher) apply(t *testing.T, manifest string) {

@@ -49,10 +49,8 @@ func TestRelease(t *testing.T) {
 	p := newPublisher(t)
 	p.release(t, before, "RELEASE_ARCHS="+runtime.GOARCH, "RELEASE_PLATFORMS="+here)
 	p.release(t, version, "RELEASE_ARCHS="+os.Getenv("RELEASE_ARCHS"), "RELEASE_PLATFORMS="+os.Getenv("RELEASE_PLATFORMS"))
-	p.release(t, fips, "RELEASE_ARCHS="+runtime.GOARCH, "RELEASE_PLATFORMS="+here, "GOFIPS140="+fipsModule)
 	t.Run("Assets", p.checkAssets)
 	t.Run("Programs", p.checkPrograms)
-	t.Run("FIPS", p.checkFIPS)
 	t.Run("Signatures", p.checkSignatures)
 	t.Run("Plugin", p.checkPlugin)
 
@@ -60,6 +58,10 @@ func TestRelease(t *testing.T) {
 	t.Run("Clusterctl", func(t *testing.T) { p.installByClusterctl(t, box) })
 	t.Run("Operator", func(t *testing.T) { p.installByOperator(t, box) })
 	t.Run("Helm", func(t *testing.T) { p.installByHelm(t, box) })
+
+	p.release(t, fips, "RELEASE_ARCHS="+runtime.GOARCH, "RELEASE_PLATFORMS="+here, "GOFIPS140="+fipsModule)
+	t.Run("FIPS", p.checkFIPS)
+	t.Run("HelmFIPS", func(t *testing.T) { p.helm(t, box, "upgrade", fips) })
 }
 
 // checkSignatures verifies a release as its document says, and that what was changed is not verified.
@@ -109,15 +111,6 @@ func (p *publisher) checkPlugin(t *testing.T) {
 // start starts a sandbox in which the manager's pods run the programs of published images: that of the version in use.
 func (p *publisher) start(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
-	for _, v := range []string{before, version, fips} {
-		content := p.imageProgram(t, "manager", v, runtime.GOARCH)
-		if err := os.WriteFile(filepath.Join(p.managers, v), content, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if out := p.must(t, "", filepath.Join(p.managers, v), "--version"); strings.TrimSpace(out) != v {
-			t.Errorf("the manager in the image is %q, want %s", out, v)
-		}
-	}
 	launcher := fmt.Sprintf("#!/bin/sh\nexec '%s/current' \"$@\"\n", p.managers)
 	if err := os.WriteFile(filepath.Join(p.managers, "manager"), []byte(launcher), 0o700); err != nil {
 		t.Fatal(err)
@@ -142,9 +135,14 @@ func (p *publisher) start(t *testing.T) *sandbox.Sandbox {
 	return box
 }
 
-// use has pods that are started from now on run the manager of a version.
+// use has pods that are started from now on run the manager in the published image of a version.
 func (p *publisher) use(t *testing.T, v string) {
 	t.Helper()
+	program := filepath.Join(p.managers, v)
+	p.install(t, p.imageProgram(t, "manager", v, runtime.GOARCH), program)
+	if out := p.must(t, "", program, "--version"); strings.TrimSpace(out) != v {
+		t.Errorf("the manager in the image is %q, want %s", out, v)
+	}
 	current := filepath.Join(p.managers, "current")
 	if err := os.Remove(current); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
@@ -172,29 +170,25 @@ func (p *publisher) installByClusterctl(t *testing.T, box *sandbox.Sandbox) {
 	p.must(t, "", "clusterctl", "delete", "--infrastructure", "maas", "--include-crd")
 }
 
-// installByHelm installs the chart from the registry, upgrades it, also to the variant for FIPS, and has it test itself.
+// installByHelm installs the chart from the registry, and upgrades it.
 func (p *publisher) installByHelm(t *testing.T, box *sandbox.Sandbox) {
+	p.helm(t, box, "install", before)
+	p.helm(t, box, "upgrade", version)
+}
+
+// helm installs or upgrades the chart, and has it test itself.
+func (p *publisher) helm(t *testing.T, box *sandbox.Sandbox, verb, v string) {
+	t.Helper()
 	values, err := yaml.Marshal(box.Values())
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := p.write(t, "values.yaml", string(values))
-	for _, v := range []string{before, version, fips} {
-		verb := "upgrade"
-		if v == before {
-			verb = "install"
-		}
-		p.helm(t, verb, v, file)
-		p.checkManager(t, box, v)
-		p.must(t, "", "helm", "test", "capmaas", "--namespace", sandbox.Namespace, "--timeout", "3m")
-	}
-}
-
-func (p *publisher) helm(t *testing.T, verb, v, values string) {
-	t.Helper()
 	p.use(t, v)
-	p.must(t, "", "helm", verb, "capmaas", "oci://"+p.registry+"/charts/capmaas", "--version", strings.TrimPrefix(v, "v"), "--plain-http",
-		"--namespace", sandbox.Namespace, "--create-namespace", "--values", values, "--wait", "--timeout", "3m")
+	p.must(t, "", "helm", verb, "capmaas", "oci://"+p.registry+"/charts/capmaas", "--version", strings.TrimPrefix(v, "v"),
+		"--plain-http", "--namespace", sandbox.Namespace, "--create-namespace", "--values", p.write(t, "values.yaml", string(values)),
+		"--wait", "--timeout", "3m")
+	p.checkManager(t, box, v)
+	p.must(t, "", "helm", "test", "capmaas", "--namespace", sandbox.Namespace, "--timeout", "3m")
 }
 
 // checkManager waits until the manager of a version runs, from the image that was pushed for it.
