@@ -24,7 +24,8 @@ spec: {version: ` + coreVersion + `}
 `
 
 // installByOperator has the Cluster API Operator install the documented objects, upgrade the provider, and remove it.
-func (p *publisher) installByOperator(t *testing.T, box *sandbox.Sandbox) {
+func (p *publisher) installByOperator(t *testing.T) {
+	box := p.start(t)
 	p.startOperator(t, box)
 	p.apply(t, coreProvider)
 	p.wait(t, "coreproviders/cluster-api", "capi-system", "condition=Ready")
@@ -41,10 +42,7 @@ func (p *publisher) installByOperator(t *testing.T, box *sandbox.Sandbox) {
 	p.wait(t, "infrastructureproviders/maas", sandbox.Namespace, "jsonpath={.status.installedVersion}="+version)
 	p.checkManager(t, box, version)
 
-	// It leaves the CRDs, and with them all objects.
 	p.must(t, "", "kubectl", "--namespace", sandbox.Namespace, "delete", "infrastructureproviders", "maas", "--timeout=3m")
-	p.must(t, "", "kubectl", "--namespace", "capi-system", "delete", "coreproviders", "cluster-api", "--timeout=3m")
-	p.must(t, "", "kubectl", "delete", "crds", "--selector", "cluster.x-k8s.io/provider=infrastructure-maas")
 }
 
 // startOperator runs the operator, which reaches the API server and the stand-ins alone, until the test ends.

@@ -49,19 +49,17 @@ func TestRelease(t *testing.T) {
 	p := newPublisher(t)
 	p.release(t, before, "RELEASE_ARCHS="+runtime.GOARCH, "RELEASE_PLATFORMS="+here)
 	p.release(t, version, "RELEASE_ARCHS="+os.Getenv("RELEASE_ARCHS"), "RELEASE_PLATFORMS="+os.Getenv("RELEASE_PLATFORMS"))
+	p.release(t, fips, "RELEASE_ARCHS="+runtime.GOARCH, "RELEASE_PLATFORMS="+here, "GOFIPS140="+fipsModule)
 	t.Run("Assets", p.checkAssets)
 	t.Run("Programs", p.checkPrograms)
 	t.Run("Signatures", p.checkSignatures)
 	t.Run("Plugin", p.checkPlugin)
 
-	box := p.start(t)
-	t.Run("Clusterctl", func(t *testing.T) { p.installByClusterctl(t, box) })
-	t.Run("Operator", func(t *testing.T) { p.installByOperator(t, box) })
-	t.Run("Helm", func(t *testing.T) { p.installByHelm(t, box) })
-
-	p.release(t, fips, "RELEASE_ARCHS="+runtime.GOARCH, "RELEASE_PLATFORMS="+here, "GOFIPS140="+fipsModule)
 	t.Run("FIPS", p.checkFIPS)
-	t.Run("HelmFIPS", func(t *testing.T) { p.helm(t, box, "upgrade", fips) })
+
+	t.Run("Clusterctl", p.installByClusterctl)
+	t.Run("Operator", p.installByOperator)
+	t.Run("Helm", p.installByHelm)
 }
 
 // checkSignatures verifies a release as its document says, and that what was changed is not verified.
@@ -153,7 +151,8 @@ func (p *publisher) use(t *testing.T, v string) {
 }
 
 // installByClusterctl installs the provider from what GitHub would serve, upgrades it, and removes it.
-func (p *publisher) installByClusterctl(t *testing.T, box *sandbox.Sandbox) {
+func (p *publisher) installByClusterctl(t *testing.T) {
+	box := p.start(t)
 	p.write(t, filepath.Join("cluster-api", "clusterctl.yaml"),
 		"providers:\n- {name: maas, type: InfrastructureProvider, url: "+documentedURL+"}\n")
 	p.apply(t, fmt.Sprintf(certManagerKind, "Issuer", "issuer")+fmt.Sprintf(certManagerKind, "Certificate", "certificate"))
@@ -167,13 +166,15 @@ func (p *publisher) installByClusterctl(t *testing.T, box *sandbox.Sandbox) {
 	p.use(t, version)
 	p.must(t, "", "clusterctl", "upgrade", "apply", "--infrastructure", "maas:"+version)
 	p.checkManager(t, box, version)
-	p.must(t, "", "clusterctl", "delete", "--infrastructure", "maas", "--include-crd")
+	p.must(t, "", "clusterctl", "delete", "--infrastructure", "maas")
 }
 
-// installByHelm installs the chart from the registry, and upgrades it.
-func (p *publisher) installByHelm(t *testing.T, box *sandbox.Sandbox) {
+// installByHelm installs the chart from the registry, and upgrades it, also to the variant for FIPS 140-3.
+func (p *publisher) installByHelm(t *testing.T) {
+	box := p.start(t)
 	p.helm(t, box, "install", before)
 	p.helm(t, box, "upgrade", version)
+	p.helm(t, box, "upgrade", fips)
 }
 
 // helm installs or upgrades the chart, and has it test itself.
@@ -185,8 +186,8 @@ func (p *publisher) helm(t *testing.T, box *sandbox.Sandbox, verb, v string) {
 	}
 	p.use(t, v)
 	p.must(t, "", "helm", verb, "capmaas", "oci://"+p.registry+"/charts/capmaas", "--version", strings.TrimPrefix(v, "v"),
-		"--plain-http", "--namespace", sandbox.Namespace, "--create-namespace", "--values", p.write(t, "values.yaml", string(values)),
-		"--wait", "--timeout", "3m")
+		"--plain-http", "--namespace", sandbox.Namespace, "--create-namespace", "--wait", "--timeout", "3m",
+		"--values", p.write(t, "values.yaml", string(values)))
 	p.checkManager(t, box, v)
 	p.must(t, "", "helm", "test", "capmaas", "--namespace", sandbox.Namespace, "--timeout", "3m")
 }
