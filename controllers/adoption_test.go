@@ -47,7 +47,7 @@ func external(host string) func(*infrav1.MaasCluster) {
 	return func(c *infrav1.MaasCluster) { c.Spec.ControlPlaneEndpoint.Host = host }
 }
 
-// annotated says that somebody else provides the endpoint.
+// annotated says that another party provides the endpoint.
 func annotated(c *infrav1.MaasCluster) {
 	c.Annotations = map[string]string{infrav1.CustomDNSAnnotation: ""}
 }

@@ -268,7 +268,7 @@ func TestAVMHostWhoseMachineGoesIsEmptied(t *testing.T) {
 	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.RetiringReason)
 }
 
-// An LXDHost that somebody deletes is emptied, and goes.
+// An LXDHost that a person deletes is emptied, and goes.
 func TestAnLXDHostThatIsDeletedIsEmptied(t *testing.T) {
 	t.Parallel()
 	a, b := directhost.Start(t), directhost.Start(t)

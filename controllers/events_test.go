@@ -27,7 +27,7 @@ func TestEventsNameMachines(t *testing.T) {
 	w.eventsOf(composed, "Deleted", composed.Status.Hostname, composed.Status.LXDHost)
 }
 
-// An object that somebody made by hand, without a Machine, says why nothing happens.
+// An object that a person made by hand, without a Machine, says why nothing happens.
 func TestAMaasMachineWithoutAMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -121,7 +121,7 @@ func TestAMachineThatAPersonReleasedIsAsBefore(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A layout that somebody else has set since is theirs.
+// A layout that another user has set since is theirs.
 func TestALayoutThatSomebodyHasSetSinceStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = oneServer })

@@ -239,7 +239,7 @@ func TestAQuarantinedMachineIsNoRoom(t *testing.T) {
 	}
 }
 
-// A MAAS of somebody hangs: quarantines elsewhere end, VM hosts elsewhere are shown, and nothing waits for it.
+// A MAAS of a tenant hangs: quarantines elsewhere end, VM hosts elsewhere are shown, and nothing waits for it.
 func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
-// withTenant gives the manager a second namespace, which is somebody else's.
+// withTenant gives the manager a second namespace, which is another user's.
 func withTenant(w *world) { w.second, w.hostInterval = w.namespace+"-tenant", readOften }
 
 // rounds waits until the mirror has made some rounds: the LXDHost of another VM host was deleted, and is back.
@@ -51,7 +51,7 @@ func (w *world) staysInPlace(host *infrav1.LXDHost, elsewhere string) {
 	}
 }
 
-// Whatever the objects of a tenant say, the LXDHost of somebody's VM host stays where it is: also with the right to write
+// Whatever the objects of a tenant say, the LXDHost of another user's VM host stays where it is: also with the right to write
 // status. Nothing of the tenant's is reconciled here, which has no credentials of this MAAS.
 func TestATenantWhoClaimsAVMHostGetsNoLXDHost(t *testing.T) {
 	t.Parallel()

@@ -141,7 +141,7 @@ type quarantined struct {
 	State    string     `json:"state"`
 	Since    *time.Time `json:"since,omitempty"` // not known of those that a person tagged
 	Until    *time.Time `json:"until,omitempty"`
-	// Ends is when it ends, in words: a time, a while after the machine's release, or when somebody lifts it.
+	// Ends is when it ends, in words: a time, a while after the machine's release, or when a person lifts it.
 	Ends     string `json:"ends"`
 	Failures int    `json:"failures"`
 	Why      string `json:"why,omitempty"`

@@ -166,7 +166,7 @@ func (b *orphanBed) vm(owner, name string) string {
 	return id
 }
 
-// orphans runs the command with answers on its standard input.
+// orphans runs the command with responses on its standard input.
 func (b *orphanBed) orphans(stdin io.Reader, args ...string) outcome {
 	b.t.Helper()
 	var stdout, stderr bytes.Buffer

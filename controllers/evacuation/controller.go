@@ -91,7 +91,7 @@ func when(concerned bool) []reconcile.Request {
 	return nil
 }
 
-// isToBeEmpty reports whether somebody wants a host empty, or it goes: it is being deleted, or its machine is, which MAAS
+// isToBeEmpty reports whether a person wants a host empty, or it goes: it is being deleted, or its machine is, which MAAS
 // shows by a tag.
 func isToBeEmpty(host *infrav1.LXDHost) bool {
 	return host.Spec.Evacuate || !host.DeletionTimestamp.IsZero() ||

@@ -23,7 +23,7 @@ const (
 	maxMessage = 800
 )
 
-// urgency is the order in which VMs are listed: those that need somebody first.
+// urgency is the order in which VMs are listed: those that need a person first.
 var urgency = []infrav1.LXDEvacuationState{infrav1.LXDVMHeld, infrav1.LXDVMWaiting, infrav1.LXDVMLeaving}
 
 // conclude writes into the status what is left on a host.

@@ -55,7 +55,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// However much is left, the API server takes the status, and what needs somebody comes first.
+// However much is left, the API server takes the status, and what needs a person comes first.
 func TestWhatIsSaidIsBounded(t *testing.T) {
 	var left []infrav1.LXDEvacuationVM
 	for i := range 300 {

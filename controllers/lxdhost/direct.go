@@ -61,7 +61,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 	return nil
 }
 
-// read asks LXD, and shows the client certificate that LXD accepted. Other callers' answers may be used.
+// read asks LXD, and shows the client certificate that LXD accepted. Other callers' responses may be used.
 func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Reading, error) {
 	options, err := r.Scopes.LXDServer(ctx, host)
 	if err != nil {

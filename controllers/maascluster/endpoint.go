@@ -63,7 +63,7 @@ func (r *Reconciler) reconcileExternal(s *scope.Cluster) error {
 	return nil
 }
 
-// awaitsEndpoint says what sets the endpoint that somebody else provides.
+// awaitsEndpoint says what sets the endpoint that another party provides.
 func awaitsEndpoint(s *scope.Cluster) string {
 	why, or := "the annotation "+infrav1.CustomDNSAnnotation+" says that MAAS provides no API endpoint", ""
 	if !s.Annotated() {

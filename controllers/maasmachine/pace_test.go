@@ -673,7 +673,7 @@ func TestAServerWhoseDeploymentBeganIsErasedBeforeOthersGetIt(t *testing.T) {
 	})
 }
 
-// A server that somebody else deploys while it is given back is theirs, until a person says otherwise.
+// A server that another user deploys while it is given back is theirs, until a person says otherwise.
 func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])

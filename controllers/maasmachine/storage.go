@@ -189,7 +189,7 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	return "", err
 }
 
-// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If somebody has it,
+// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If another user has it,
 // it is theirs as it is.
 func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, error) {
 	if l.record.Storage == nil {
@@ -258,7 +258,7 @@ func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine
 	return othersStorage(m), r.giveBack(ctx, l, m)
 }
 
-// hasOthersStorage reports whether somebody else has set the storage layout of a machine that was acquired: another object of
+// hasOthersStorage reports whether another user has set the storage layout of a machine that was acquired: another object of
 // ours that has not restored it yet, or, between the layout and the allocation, another manager.
 func hasOthersStorage(l *life, m *maas.Machine) bool {
 	set := l.record.StorageOn(m.SystemID)
@@ -268,7 +268,7 @@ func hasOthersStorage(l *life, m *maas.Machine) bool {
 	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, l.mark()).Storage)
 }
 
-// storageCheck lets other managers know that the machine is acquired. It gives back a machine of choice if somebody else has set its layout right before it was claimed. The next reconcile
+// storageCheck lets other managers know that the machine is acquired. It gives back a machine of choice if another user has set its layout right before it was claimed. The next reconcile
 // sets it again.
 func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error) {
 	if l.MaasMachine.Spec.Storage == nil || !deployable(l.maas) {

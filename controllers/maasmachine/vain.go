@@ -27,7 +27,7 @@ const (
 )
 
 // inVain begins to give bare metal back that a person must do something for, after a while: other clusters can use it
-// meanwhile. It is claimed again later, unless somebody else has it by then. A VM is nobody else's, and stays.
+// meanwhile. It is claimed again later, unless another user has it by then. A VM is nobody else's, and stays.
 func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome, error) {
 	if l.maas == nil || l.IsLXD() || !deployable(l.maas) || wasProvisioned(l.MaasMachine) || !needsPerson(cause) || isHandedBack(l) {
 		return proceed, cause

@@ -57,7 +57,7 @@ func pauseFor(ctx context.Context, fault *simulator.Fault) error {
 	return pause(ctx, time.Duration(fault.Delay))
 }
 
-// refuse answers in LXD's form.
+// refuse responds in LXD's form.
 func refuse(w http.ResponseWriter, fault *simulator.Fault) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(fault.Status)

@@ -21,7 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// writing is how somebody writes a field that others rest on: by making an object that has it, and by changing one that there
+// writing is how a person writes a field that others rest on: by making an object that has it, and by changing one that there
 // is. Nothing but the missing right speaks against it.
 type writing struct {
 	kind          string

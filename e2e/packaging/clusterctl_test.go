@@ -400,7 +400,7 @@ func TestKubeVIPIsTheSameByFlavorAndByClass(t *testing.T) {
 	if len(flavor.bootstrap.Files) != 1 || !strings.Contains(flavor.bootstrap.Files[0].Content, image) {
 		t.Errorf("files of the control planes: %v, want one with the image %s", flavor.bootstrap.Files, image)
 	}
-	// Nobody answers while the address moves away from a control plane that is deleted.
+	// Nobody responds while the address moves away from a control plane that is deleted.
 	for how, timeout := range map[string]*int32{"flavor": flavor.deletion.NodeDeletionTimeoutSeconds, "class": class.deletion.NodeDeletionTimeoutSeconds} {
 		if timeout == nil || *timeout != 0 {
 			t.Errorf("by %s, the deletion of a Node is given up after %d s, want never", how, ptr.Deref(timeout, -1))

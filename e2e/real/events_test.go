@@ -207,7 +207,7 @@ func (c *cluster) losePower() {
 	c.check()
 }
 
-// poweredOn reports whether somebody had MAAS switch a machine on since a number of calls.
+// poweredOn reports whether a person had MAAS switch a machine on since a number of calls.
 func poweredOn(systemID string, since int) bool {
 	return slices.ContainsFunc(box.MAAS.Calls().Log, func(call simulator.Call) bool {
 		return call.Number > since && call.SystemID == systemID && call.Op == "power_on" && call.Status < http.StatusBadRequest

@@ -55,7 +55,7 @@ var finalizers = finalizerChecks{
 	"MaasCluster": func(types.NamespacedName) []string { return []string{infrav1.ClusterFinalizer} },
 }
 
-// resilience removes owners and finalizers of all objects, and looks whether the controllers bring them back and then do
+// resilience removes owners and finalizers of all objects, and checks whether the controllers bring them back and then do
 // nothing more. The checks are those of Cluster API's own suite.
 func resilience(topology bool) func(framework.ClusterProxy, string, string) {
 	return func(proxy framework.ClusterProxy, namespace, cluster string) {

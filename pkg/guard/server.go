@@ -31,7 +31,7 @@ func (s Server) Address() string { return s.at }
 func (s Server) Key(name string) Key { return Key{server: s, name: name} }
 
 // Key is what state is indexed by that the users of several servers share. It can't be made without the server, so that
-// no server's answers change what is known of another one. The zero value is the key of nothing.
+// no server's responses change what is known of another one. The zero value is the key of nothing.
 type Key struct {
 	server Server
 	name   string

@@ -316,7 +316,7 @@ func rewrite(path string, change func(metadata map[string]any)) middleware {
 	}
 }
 
-// silent never answers.
+// silent never responds.
 func silent(http.Handler) http.Handler {
 	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // the server watches the connection from then on

@@ -17,7 +17,7 @@ import (
 // /1.0/instances/NAME; for a running VM PUT instances/NAME/state and GET operations/ID/wait and instances/NAME; then DELETE
 // instances/NAME and GET operations/ID/wait. Further disks are detached and deleted before the VM.
 //
-// The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that somebody starts meanwhile is one
+// The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that a person starts meanwhile is one
 // of LXD's. Error.Sent says whether what LXD was asked for may come late.
 func (h *Host) Delete(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
 	doing := "deleting the VM " + name

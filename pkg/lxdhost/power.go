@@ -18,7 +18,7 @@ func (h *Host) Start(ctx context.Context, name string, marks Marks) error {
 }
 
 // Stop cuts the power of a VM that carries the marks, with the same calls and errors as Start. One that is stopped is
-// left alone. sendBefore and Error.Sent are as for Delete.
+// not changed. sendBefore and Error.Sent are as for Delete.
 func (h *Host) Stop(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
 	return h.power(ctx, "stopping the VM "+name, name, marks, "stop", isStopped, sendBefore)
 }

@@ -10,7 +10,7 @@ type HardwareInfo struct {
 	Serial  string `json:"system_serial"`
 }
 
-// TestStatus is the result of a machine's hardware tests that counts most in MAAS's order. Results that somebody has
+// TestStatus is the result of a machine's hardware tests that counts most in MAAS's order. Results that another user has
 // suppressed in MAAS do not count.
 type TestStatus int
 

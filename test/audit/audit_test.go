@@ -818,7 +818,7 @@ func TestAMachineThatIsKeptIsClaimed(t *testing.T) {
 	b.hasOnly(b.steady(mine), Leaked, b.metal.Hostname)
 }
 
-// A MaasCluster has the machine in its record until it knows that it is back, and somebody may have it by then.
+// A MaasCluster has the machine in its record until it knows that it is back, and another user may have it by then.
 func TestAKeptMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

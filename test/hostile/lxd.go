@@ -30,7 +30,7 @@ const (
 	allCores   = 1000
 )
 
-// ServeHTTP answers.
+// ServeHTTP responds.
 func (l *LyingLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.asked.Add(1)
 	about := strings.Split(strings.Trim(strings.TrimPrefix(r.URL.Path, "/1.0"), "/"), "/")

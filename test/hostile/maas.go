@@ -20,10 +20,10 @@ type LyingMAAS struct {
 // Asked is how many requests there were.
 func (l *LyingMAAS) Asked() int { return int(l.asked.Load()) }
 
-// Lied is how many of the answers were lies.
+// Lied is how many of the responses were lies.
 func (l *LyingMAAS) Lied() int { return int(l.lied.Load()) }
 
-// lie answers a request.
+// lie responds to a request.
 type lie func(maas http.Handler, w http.ResponseWriter, r *http.Request)
 
 // What a lying MAAS says, in turn.
@@ -32,7 +32,7 @@ var (
 	liesToChanges = []lie{itIsDone, itIsNotThere, itIsDone}
 )
 
-// ServeHTTP answers with the truth, or a lie.
+// ServeHTTP responds with the truth, or a lie.
 func (l *LyingMAAS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := l.asked.Add(1)
 	if number%2 == 0 {

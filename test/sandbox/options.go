@@ -53,7 +53,7 @@ type Options struct {
 	// NoDeprecated serves no deprecated versions of Cluster API's kinds, into which the API server would convert all that is
 	// written.
 	NoDeprecated bool
-	// Extensions answers Cluster API's hooks of in-place updates, which are off without it.
+	// Extensions responds to Cluster API's hooks of in-place updates, which are off without it.
 	Extensions runtimeclient.Client
 	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode

@@ -50,7 +50,7 @@ func create(ctx context.Context, c client.Client, manifest []byte) error {
 	}
 }
 
-// Greet runs two pods on two real nodes, unless they run already, and returns when each of them has got answers of both
+// Greet runs two pods on two real nodes, unless they run already, and returns when each of them has got responses of both
 // through their Service, which it calls by its name in DNS.
 func (s *Sandbox) Greet(ctx context.Context, cluster client.ObjectKey) error {
 	config, err := s.workloadConfig(ctx, cluster)
@@ -77,7 +77,7 @@ func (s *Sandbox) Greet(ctx context.Context, cluster client.ObjectKey) error {
 	})
 }
 
-// greeted reports whether each of two pods has answers of the nodes of both.
+// greeted reports whether each of two pods has responses of the nodes of both.
 func greeted(ctx context.Context, calls *kubernetes.Clientset, pods []corev1.Pod) (done bool, status string, err error) {
 	var nodes []string
 	for _, pod := range pods {

@@ -87,7 +87,7 @@ func (c *counter) ListMachines(_ context.Context, filter maas.MachineFilter) (fo
 	return found, nil
 }
 
-// What MAAS answers to a change is known: only machines that change by themselves are worth a list.
+// What MAAS says to a change is known: only machines that change by themselves are worth a list.
 func TestAChangeCostsNoList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})

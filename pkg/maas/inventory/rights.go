@@ -52,7 +52,7 @@ func (i *Inventory) User(ctx context.Context) (maas.User, error) {
 	return user, err
 }
 
-// Has tells whether the API key's user has an entitlement, for all of MAAS or for a resource pool.
+// Has reports whether the API key's user has an entitlement, for all of MAAS or for a resource pool.
 func (i *Inventory) Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (rights.Answer, error) {
 	key := grant{entitlement: e}
 	if pool != nil {

@@ -17,9 +17,9 @@ import (
 type Supply struct {
 	// Ready machines can be allocated now.
 	Ready int
-	// InUse are those that somebody has, also while they are prepared or released.
+	// InUse are those that a user has, also while they are prepared or released.
 	InUse int
-	// Broken are those that failed, or that somebody marked as broken in MAAS.
+	// Broken are those that failed, or that a person marked as broken in MAAS.
 	Broken int
 	// CoolingDown are Ready, and not allocated for a while: they are quarantined, or still have an address that was theirs.
 	CoolingDown int

@@ -25,7 +25,7 @@ type Group struct {
 	FailureDomains []string
 	// Zone is where all the machines go; "" is anywhere, or by FailureDomains.
 	Zone string
-	// OnDelete: machines are replaced only when somebody deletes them.
+	// OnDelete: machines are replaced only when a person deletes them.
 	OnDelete bool
 	// Held is why nothing is done with the machines, such as that the cluster is paused; "" if there is no reason.
 	Held string

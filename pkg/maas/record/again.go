@@ -13,7 +13,7 @@ import (
 )
 
 // refusedPause is how long a call that MAAS refused is not sent again, whatever wakes its object meanwhile. No retry that
-// somebody plans comes sooner.
+// a person plans comes sooner.
 const refusedPause = 30 * time.Second
 
 // remembered is how long it is remembered after that pause that MAAS refused a call.

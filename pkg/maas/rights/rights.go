@@ -121,7 +121,7 @@ type Asker interface {
 	User(ctx context.Context) (maas.User, error)
 	// HasVMHosts reports whether this MAAS has VM hosts.
 	HasVMHosts(ctx context.Context) (bool, error)
-	// Has tells whether the user has an entitlement: for all of MAAS or, if there is a pool, for that one.
+	// Has reports whether the user has an entitlement: for all of MAAS or, if there is a pool, for that one.
 	Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (Answer, error)
 }
 
@@ -357,7 +357,7 @@ func (d Direct) HasEntitlements(ctx context.Context) (bool, error) {
 	return version.AtLeast(3, 8, 0), nil
 }
 
-// HasVMHosts goes by what MAAS answers.
+// HasVMHosts goes by what MAAS says.
 func (d Direct) HasVMHosts(ctx context.Context) (bool, error) {
 	_, err := d.ListVMHosts(ctx)
 	if errors.Is(err, maas.Gone) {

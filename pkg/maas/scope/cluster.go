@@ -278,7 +278,7 @@ func (c *Cluster) Endpoint() Endpoint {
 }
 
 // Host returns the host of the endpoint that the MaasCluster has, or would get: a name, an address, or the subnet of a
-// virtual IP. If somebody else provides it, that is the Cluster's; "" while it has none.
+// virtual IP. If another party provides it, that is the Cluster's; "" while it has none.
 func (c *Cluster) Host() string {
 	recorded := c.MaasCluster.Spec.ControlPlaneEndpoint.Host
 	switch vip := c.MaasCluster.Spec.VirtualIP; {
@@ -292,7 +292,7 @@ func (c *Cluster) Host() string {
 	return c.EndpointName()
 }
 
-// isProvided reports whether the MaasCluster says that somebody else provides the endpoint: the user, or whoever runs
+// isProvided reports whether the MaasCluster says that another party provides the endpoint: the user, or whoever runs
 // the control plane.
 func (c *Cluster) isProvided() bool {
 	return c.Endpoint() == EndpointExternal && (c.Annotated() || c.MaasCluster.Spec.DNSDomain == "")

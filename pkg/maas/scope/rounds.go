@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// roundPatience is how long a round waits for answers.
+	// roundPatience is how long a round waits for responses.
 	roundPatience = 10 * time.Second
 	// roundLimit is how long one MAAS may take: for a long list, and some calls.
 	roundLimit = 3 * time.Minute
 )
 
 // Rounds ask every MAAS that is used, again and again, and all at the same time. One that takes long holds up no other:
-// what it answers counts in the round in which the answer is there, and it is not asked again before. The zero value is
+// its response counts in the round in which the answer is there, and it is not asked again before. The zero value is
 // ready, and for one goroutine.
 type Rounds[T any] struct {
 	underWay map[guard.Server]chan T
@@ -31,7 +31,7 @@ func (r *Rounds[T]) Ask(ctx context.Context, regions []*Region, ask func(context
 	return r.collect(ctx, roundPatience)
 }
 
-// AskAll is one round that waits for all answers. What does not come in time is missing.
+// AskAll is one round that waits for all responses. What does not come in time is missing.
 func AskAll[T any](ctx context.Context, regions []*Region, ask func(context.Context, []*Region) T) map[guard.Server]T {
 	r := &Rounds[T]{}
 	r.begin(ctx, regions, ask)
@@ -58,7 +58,7 @@ func (r *Rounds[T]) begin(ctx context.Context, regions []*Region, ask func(conte
 	}
 }
 
-// collect returns the answers that come in time.
+// collect returns the responses that come in time.
 func (r *Rounds[T]) collect(ctx context.Context, within time.Duration) map[guard.Server]T {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

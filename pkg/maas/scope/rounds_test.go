@@ -15,7 +15,7 @@ import (
 
 func regionAt(address string) *Region { return &Region{server: guard.ServerAt(address, nil)} }
 
-// A MAAS of somebody hangs. The others are asked in each round, as often as without it, and it is asked once at a time.
+// A MAAS of a tenant hangs. The others are asked in each round, as often as without it, and it is asked once at a time.
 func TestAMAASThatHangsTakesNoRoundFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds Rounds[string]

@@ -159,7 +159,7 @@ func TestDirectVMWhoseHostDoesNotStartIt(t *testing.T) {
 	})
 }
 
-// Commissioning of a VM that somebody switches off on its host does not end well.
+// Commissioning of a VM that a person switches off on its host does not end well.
 func TestDirectVMThatIsSwitchedOffOnItsHost(t *testing.T) {
 	b := newBed(t)
 	id := b.direct("vm1")

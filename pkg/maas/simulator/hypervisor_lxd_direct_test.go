@@ -14,7 +14,7 @@ import (
 
 const directMAC = "00:16:3e:12:34:56"
 
-// makeDirect makes a VM in LXD, as somebody does who has no VM host.
+// makeDirect makes a VM in LXD, as a person does who has no VM host.
 func (b *lxdBed) makeDirect() {
 	b.t.Helper()
 	op, err := b.server.CreateInstance(api.InstancesPost{

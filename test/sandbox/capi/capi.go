@@ -73,7 +73,7 @@ type Options struct {
 	Eager bool
 	// NoDeprecated serves no deprecated versions of Cluster API's kinds.
 	NoDeprecated bool
-	// Extensions answers Cluster API's hooks of in-place updates, in the place of a Runtime SDK extension's server. By
+	// Extensions responds to Cluster API's hooks of in-place updates, in the place of a Runtime SDK extension's server. By
 	// default there are no in-place updates.
 	Extensions runtimeclient.Client
 }

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/certs"
 )
 
-// newKey makes a key of the kind that costs least to make, and whenever somebody connects.
+// newKey makes a key of the kind that costs least to make, and at each connection.
 func newKey() (crypto.Signer, error) {
 	return certs.NewSigner(bootstrapv1.EncryptionAlgorithmECDSAP256)
 }

@@ -15,13 +15,13 @@ import (
 const (
 	// longestQuery is that of DNS over UDP without extensions, and more.
 	longestQuery = 4096
-	// timeToLive of answers, in seconds.
+	// timeToLive of responses, in seconds.
 	timeToLive = 15
 )
 
 var errQuery = errors.New("not one question")
 
-// serveDNS answers with MAAS's names, as MAAS's own DNS server does, until the connection is closed.
+// serveDNS responds with MAAS's names, as MAAS's own DNS server does, until the connection is closed.
 func serveDNS(conn net.PacketConn, lookup func(host string) []netip.Addr) {
 	buffer := make([]byte, longestQuery)
 	for {

@@ -4,7 +4,7 @@
 // cloud-init, containerd, kubelet and kubeadm, which runs the user data as it is. It is an alternative to package guest.
 //
 // A machine's disk is a copy of a prepared container, its network cards have the MAC addresses that MAAS knows, on a
-// bridge in a network of their own, and the addresses that MAAS gave out. A DNS server there answers with MAAS's names.
+// bridge in a network of their own, and the addresses that MAAS gave out. A DNS server there responds with MAAS's names.
 // Nothing leaves this machine, and no setting of its kernel is changed.
 package realnode
 

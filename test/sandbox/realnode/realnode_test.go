@@ -99,7 +99,7 @@ func TestTheImageTellsTheVersion(t *testing.T) {
 	}
 }
 
-// The DNS server answers each kind of question with the addresses of that kind, and knows what does not exist.
+// The DNS server responds to each kind of question with the addresses of that kind, and knows what does not exist.
 func TestDNS(t *testing.T) {
 	four, six := netip.MustParseAddr("10.77.0.9"), netip.MustParseAddr("fd00:77::9")
 	lookup := func(host string) []netip.Addr {

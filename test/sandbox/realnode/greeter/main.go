@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command greeter is a pod of a Service of real nodes. At / it answers with the name of its node. At /all it asks the
-// Service of that name many times, each over a new connection, and answers with the names that it got, one in a line.
+// Command greeter is a pod of a Service of real nodes. At / it responds with the name of its node. At /all it asks the
+// Service of that name many times, each over a new connection, and responds with the names that it got, one in a line.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// all are the names that the Service answers with.
+// all are the names that the Service responds with.
 func all(ctx context.Context) ([]string, error) {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	names := map[string]bool{}
