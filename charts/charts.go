@@ -36,8 +36,8 @@ const (
 	CredentialsHashAnnotation = "capmaas.io/credentials-hash"
 )
 
-// InitializerLabels returns the labels by which all objects that Initializer renders are found again, except the Namespace. The same
-// objects of a chart that a user installed have another value of app.kubernetes.io/managed-by.
+// InitializerLabels returns the labels by which all objects that Initializer renders are found again, except the
+// Namespace. The same objects of a chart that a user installed have another value of app.kubernetes.io/managed-by.
 func InitializerLabels() map[string]string {
 	return map[string]string{"app": InitializerName, "app.kubernetes.io/managed-by": managedBy}
 }
@@ -51,7 +51,8 @@ const helmLabel = "helm.sh/chart"
 // installOrder are the initializer's templates: it may nothing before the policy limits what it may.
 var installOrder = []string{"serviceaccount.yaml", "admissionpolicy.yaml", "rbac.yaml", "daemonset.yaml"}
 
-// Values are the initializer's settings in a host cluster. What is empty is as in the chart's values.yaml, unless said otherwise.
+// Values are the initializer's settings in a host cluster. What is empty is as in the chart's values.yaml, unless said
+// otherwise.
 type Values struct {
 	// Namespace that the initializer runs in. Required.
 	Namespace string
@@ -76,11 +77,11 @@ type Values struct {
 	CredentialsHash string
 }
 
-// Initializer renders the LXD initializer for a host cluster, from the templates that the chart itself has, in the order
-// in which the objects are to be created: Namespace, ServiceAccount, admission policy with its binding, roles with their
-// bindings, DaemonSet. The same values give the same objects. The Namespace admits what the initializer's pods need (see
-// NamespaceLabels); MAAS's credentials are not among the objects: the pods wait for the Secret maas-credentials (keys
-// apiKey and, optionally, caBundle) and the ConfigMap capmaas-config (key maasEndpoint) in it.
+// Initializer renders the LXD initializer for a host cluster, from the templates that the chart itself has, in the
+// order in which the objects are to be created: Namespace, ServiceAccount, admission policy with its binding, roles
+// with their bindings, DaemonSet. The same values give the same objects. The Namespace admits what the initializer's
+// pods need (see NamespaceLabels); MAAS's credentials are not among the objects: the pods wait for the Secret
+// maas-credentials (keys apiKey and, optionally, caBundle) and the ConfigMap capmaas-config (key maasEndpoint) in it.
 //
 // It fails when a value is refused by the chart's schema.
 func Initializer(values Values) ([]*unstructured.Unstructured, error) {

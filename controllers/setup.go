@@ -87,8 +87,8 @@ type Options struct {
 	RemediationInterval time.Duration
 	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
 	LXDHostInterval time.Duration
-	// LeftVMInterval is the least time between two questions to a host that may have a VM left and does not respond; 0 is
-	// leftvms.Interval.
+	// LeftVMInterval is the least time between two questions to a host that may have a VM left and does not respond; 0
+	// is leftvms.Interval.
 	LeftVMInterval time.Duration
 	// KeepInterval is the time between two looks at the machines that are kept for a cluster; 0 is keep.Interval.
 	KeepInterval time.Duration

@@ -47,7 +47,8 @@ type command struct {
 	// complete checks the options, completes them, and returns all problems.
 	complete func(o *options, flags *pflag.FlagSet, s surroundings) []string
 
-	// A command has find if it prints what it found, in each of the formats, and act otherwise, which returns the exit code.
+	// A command has find if it prints what it found, in each of the formats, and act otherwise, which returns the exit
+	// code.
 	find func(context.Context, options, surroundings) result
 	act  func(context.Context, options, surroundings) int
 }

@@ -50,16 +50,16 @@ func (o *options) completeCluster(s surroundings) []string {
 	return nil
 }
 
-// hasCluster reports whether there is a management cluster, and sets o.kubernetes to it. A kubeconfig that is wrong is reported
-// when it is read again.
+// hasCluster reports whether there is a management cluster, and sets o.kubernetes to it. A kubeconfig that is wrong is
+// reported when it is read again.
 func (o *options) hasCluster(s surroundings) bool {
 	config, _, err := o.managementCluster(s)
 	o.kubernetes = config
 	return err == nil
 }
 
-// managementCluster returns the configuration for the Kubernetes API and the namespace there: from the flag, from KUBECONFIG, from
-// where kubectl has it, or of a pod.
+// managementCluster returns the configuration for the Kubernetes API and the namespace there: from the flag, from
+// KUBECONFIG, from where kubectl has it, or of a pod.
 func (o *options) managementCluster(s surroundings) (*rest.Config, string, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig, Precedence: filepath.SplitList(s.getenv("KUBECONFIG"))}
 	if o.kubeconfig == "" && len(rules.Precedence) == 0 {

@@ -239,7 +239,8 @@ func (r *explanation) of(k kind, object withConditions) error {
 	return err
 }
 
-// notTrue returns the conditions that are not as they should be: those that make up Ready in their order, then the others.
+// notTrue returns the conditions that are not as they should be: those that make up Ready in their order, then the
+// others.
 func notTrue(object withConditions, order []string) (found []waiting) {
 	all := slices.Clone(object.GetConditions())
 	rank := func(c metav1.Condition) int {

@@ -32,8 +32,8 @@ func checkMAAS(ctx context.Context, o options) checks {
 	return found
 }
 
-// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. The client is nil if it is of no
-// use. usable reports whether VM hosts can be read and registered.
+// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. The client is nil if it is
+// of no use. usable reports whether VM hosts can be read and registered.
 func (c *checks) region(ctx context.Context, config maas.Config, needed bool) (client *maas.Client, usable bool) {
 	client, err := maas.NewClient(config)
 	if err != nil {
@@ -53,7 +53,8 @@ func (c *checks) region(ctx context.Context, config maas.Config, needed bool) (c
 	return client, c.vmHosts(ctx, client, needed) && mayRegister
 }
 
-// user checks that the key's user may do anything of use, and reports whether the user may register VM hosts. Up to MAAS
+// user checks that the key's user may do anything of use, and reports whether the user may register VM hosts. Up to
+// MAAS
 // 3.7 these are administrators.
 func (c *checks) user(ctx context.Context, client *maas.Client, user maas.User) bool {
 	entitled, err := rights.Direct{Client: client}.HasEntitlements(ctx)

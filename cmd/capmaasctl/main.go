@@ -5,8 +5,8 @@
 // that were left over in MAAS (orphans), and removes them with --delete; it plans where machines would go; it
 // cordons LXDHosts, and empties them; it keeps machines of MAAS from being allocated; and it uploads images.
 //
-// Called as kubectl-capmaas it is `kubectl capmaas`; called as lxd-test, vmhost-test or maas-test, also with a suffix such
-// as lxd-test-linux, it is one of its checks.
+// Called as kubectl-capmaas it is `kubectl capmaas`; called as lxd-test, vmhost-test or maas-test, also with a suffix
+// such as lxd-test-linux, it is one of its checks.
 package main
 
 import (

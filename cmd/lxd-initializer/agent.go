@@ -106,8 +106,8 @@ func (a *agent) sleep(ctx context.Context, duration time.Duration) {
 	}
 }
 
-// woken reports whether the node is to retire, or no longer, whether the manager uses other keys, or the credentials for
-// MAAS changed.
+// woken reports whether the node is to retire, or no longer, whether the manager uses other keys, or the credentials
+// for MAAS changed.
 func (a *agent) woken(ctx context.Context) bool {
 	node, err := a.getNode(ctx)
 	if err == nil && (retiring(node) != a.retiring || node.Annotations[infrav1.LXDKeysAnnotation] != a.keysInUse) {

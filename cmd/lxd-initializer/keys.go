@@ -32,8 +32,8 @@ func (a *agent) secrets() typedcorev1.SecretInterface {
 
 func (a *agent) keysName() string { return secretPrefix + a.options.nodeName }
 
-// keepKeys reads the node's key pair from its Secret, or makes one and stores it there. A Secret that is unusable, or of
-// another machine that had the Node's name, is replaced.
+// keepKeys reads the node's key pair from its Secret, or makes one and stores it there. A Secret that is unusable, or
+// of another machine that had the Node's name, is replaced.
 func (p *pass) keepKeys(ctx context.Context) error {
 	secret, err := p.secrets().Get(ctx, p.keysName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

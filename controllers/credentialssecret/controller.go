@@ -155,8 +155,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, client.IgnoreNotFound(patchFinalizers(ctx, r.Client, secret, controllerutil.AddFinalizer))
 }
 
-// use reports whether a MaasCluster or an LXDHost names a Secret, and whether an LXDHost needs it. An object also counts if
-// it is paused, is another manager's, or is being deleted.
+// use reports whether a MaasCluster or an LXDHost names a Secret, and whether an LXDHost needs it. An object also
+// counts if it is paused, is another manager's, or is being deleted.
 func (r *Reconciler) use(ctx context.Context, key client.ObjectKey) (used, needed bool, err error) {
 	clusters, hosts := &infrav1.MaasClusterList{}, &infrav1.LXDHostList{}
 	for _, all := range []client.ObjectList{clusters, hosts} {

@@ -57,8 +57,8 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, deci
 	return decided, nil
 }
 
-// rollOut makes a control plane replace the Machines that were made before now. A kind that does not know the field loses
-// it.
+// rollOut makes a control plane replace the Machines that were made before now. A kind that does not know the field
+// loses it.
 func (r *Reconciler) rollOut(ctx context.Context, v *vm) error {
 	cp := v.owner.controlPlane
 	before := cp.object.DeepCopy()

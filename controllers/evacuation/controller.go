@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package evacuation empties the LXDHosts that people want empty, or that go: it has the Machines of the VMs on them
-// replaced, a few at a time, so that each cluster keeps working. Cluster API does the rest, and the placement, which puts
-// nothing on such a host.
+// replaced, a few at a time, so that each cluster keeps working. Cluster API does the rest, and the placement, which
+// puts nothing on such a host.
 package evacuation
 
 import (
@@ -91,8 +91,8 @@ func when(concerned bool) []reconcile.Request {
 	return nil
 }
 
-// isToBeEmpty reports whether a person wants a host empty, or it goes: it is being deleted, or its machine is, which MAAS
-// shows by a tag.
+// isToBeEmpty reports whether a person wants a host empty, or it goes: it is being deleted, or its machine is, which
+// MAAS shows by a tag.
 func isToBeEmpty(host *infrav1.LXDHost) bool {
 	return host.Spec.Evacuate || !host.DeletionTimestamp.IsZero() ||
 		host.Spec.VMHost != nil && slices.Contains(host.Spec.Tags, lxd.RetiringTag)

@@ -112,7 +112,8 @@ var controlPlaneRules = []rule{
 	alone,
 }
 
-// replacement says that the only Machine of a control plane is being replaced already, or will be when a person has said.
+// replacement says that the only Machine of a control plane is being replaced already, or will be when a person has
+// said.
 func replacement(v *vm, now time.Time) *verdict {
 	after := v.owner.controlPlane.rolloutAfter
 	switch {

@@ -18,8 +18,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// roomTimeout is how long a round waits for what one MAAS says of its hosts. After that, it does not ask it again: a round
-// is about the hosts of all.
+// roomTimeout is how long a round waits for what one MAAS says of its hosts. After that, it does not ask it again: a
+// round is about the hosts of all.
 const roomTimeout = 15 * time.Second
 
 // successor is a VM that is to be placed, and has no place yet.

@@ -70,8 +70,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// keptChanged drops updates of a MaasCluster that change neither which machines wait nor for whom: what giving them back records
-// would begin the next attempt at once.
+// keptChanged drops updates of a MaasCluster that change neither which machines wait nor for whom: what giving them
+// back records would begin the next attempt at once.
 var keptChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return !equality.Semantic.DeepEqual(waiting(e.ObjectOld), waiting(e.ObjectNew))
 }}

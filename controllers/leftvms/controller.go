@@ -217,7 +217,8 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 }
 
 // settle removes a VM from the record that the host does not have, or that another user has acquired. As long as a
-// MaasMachine has its name, that can't be known: MAAS shows that one's VM under the name, and LXD has the same marks on both.
+// MaasMachine has its name, that can't be known: MAAS shows that one's VM under the name, and LXD has the same marks on
+// both.
 func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, err error) {
 	why, err := r.claimed(ctx, l, "")
 	if err != nil {

@@ -39,8 +39,8 @@ type owner struct {
 	paused bool
 }
 
-// credible reports whether the manager can have recorded the VM. Whoever may write an LXDHost may write its record, and must
-// not make us delete anything but VMs of a cluster's name on this host.
+// credible reports whether the manager can have recorded the VM. Whoever may write an LXDHost may write its record, and
+// must not make us delete anything but VMs of a cluster's name on this host.
 func (l *left) credible() bool {
 	ref, vmHost := l.LeftVM.Host, l.host.Spec.VMHost
 	here := ref == lxd.DirectRef(l.host.Namespace, l.host.Name) || (vmHost != nil && lxd.IsVMHostWithID(ref, int(vmHost.ID)))
@@ -96,8 +96,8 @@ func (r *Reconciler) region(ctx context.Context, l *left, cluster *owner) (*scop
 	return nil, nil
 }
 
-// keeps returns why a VM that was found is not deleted; the zero value if it is ours, and nothing claims it. Kubernetes is read after
-// MAAS, and not from a cache: each VM has its MaasMachine before MAAS is asked for it.
+// keeps returns why a VM that was found is not deleted; the zero value if it is ours, and nothing claims it. Kubernetes
+// is read after MAAS, and not from a cache: each VM has its MaasMachine before MAAS is asked for it.
 func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found lxd.Presence) (reason, error) {
 	if cluster == nil {
 		return noCluster, nil

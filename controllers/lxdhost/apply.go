@@ -56,8 +56,8 @@ func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*v
 	return kerrors.NewAggregate(errs)
 }
 
-// follow brings the object of a VM host to its place, and up to date. It stays as it is while MAAS does not prove whose the
-// VM host's machine is.
+// follow brings the object of a VM host to its place, and up to date. It stays as it is while MAAS does not prove whose
+// the VM host's machine is.
 func (m *Mirror) follow(ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice) error {
 	var err error
 	if s.owner, err = m.ownerOf(there, s); err != nil {
@@ -80,8 +80,8 @@ func (c choice) and(host *infrav1.LXDHost) choice {
 	return choice{c.unschedulable || host.Spec.Unschedulable, c.evacuate || host.Spec.Evacuate}
 }
 
-// mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone. One with the
-// finalizer is a VM host no more.
+// mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone. One with
+// the finalizer is a VM host no more.
 func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
 	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && objects.Watched(host, m.WatchFilter) &&
 		!objects.MovedAway(host) && !annotations.HasPaused(host)
@@ -99,8 +99,8 @@ func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDH
 	return nil
 }
 
-// ensure returns the object of a VM host in its place, and makes it if it is missing; nil if it can't be made. One that the
-// mirror may not change counts all the same. chosen is what a person chose in an earlier object of the VM host.
+// ensure returns the object of a VM host in its place, and makes it if it is missing; nil if it can't be made. One that
+// the mirror may not change counts all the same. chosen is what a person chose in an earlier object of the VM host.
 func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice) (*infrav1.LXDHost, error) {
 	namespace := m.Namespace
 	if s.owner != nil {
@@ -212,8 +212,8 @@ func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespa
 	return nil, nil
 }
 
-// broughtBy returns which namespace brings a VM host into the manager's own, by using its MAAS; "": none does. isFull: those who
-// use that MAAS have brought as many as they may.
+// broughtBy returns which namespace brings a VM host into the manager's own, by using its MAAS; "": none does. isFull:
+// those who use that MAAS have brought as many as they may.
 func (m *Mirror) broughtBy(ctx context.Context, there *existing, s *sighting, namespace string) (by string, isFull bool) {
 	if s.isOwn || namespace != m.Namespace {
 		return "", false

@@ -39,8 +39,8 @@ func summarize(host *infrav1.LXDHost) {
 	report.Summarize(host, deleting, order...)
 }
 
-// markLeft reports the VMs that may be left on a host without a MaasMachine, those first that a person must see to. It is
-// no part of Ready.
+// markLeft reports the VMs that may be left on a host without a MaasMachine, those first that a person must see to. It
+// is no part of Ready.
 func markLeft(host *infrav1.LXDHost) {
 	recorded, err := record.Of(host)
 	if err != nil {
@@ -173,8 +173,8 @@ func cause(err error) string {
 	return "it broke the connection, or is not ready"
 }
 
-// markSchedulable sets Schedulable after the other conditions. why says why the host takes no VMs; nil if it does. It comes
-// before a person's choice, which would hide from Ready that something is wrong.
+// markSchedulable sets Schedulable after the other conditions. why says why the host takes no VMs; nil if it does. It
+// comes before a person's choice, which would hide from Ready that something is wrong.
 func markSchedulable(host *infrav1.LXDHost, why *report.Problem) {
 	switch {
 	case why != nil:

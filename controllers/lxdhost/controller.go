@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lxdhost reports the state of LXD hosts in LXDHosts: Reconciler that of the hosts that people add, as LXD tells
-// it, and Mirror that of MAAS's VM hosts, for which it makes the objects.
+// Package lxdhost reports the state of LXD hosts in LXDHosts: Reconciler that of the hosts that people add, as LXD
+// tells it, and Mirror that of MAAS's VM hosts, for which it makes the objects.
 package lxdhost
 
 import (
@@ -126,8 +126,8 @@ func (r *Reconciler) reconcileDirect(ctx context.Context, host *infrav1.LXDHost)
 	return r.reconcileDelete(ctx, host)
 }
 
-// isDirect reports whether VMs are made through the LXD's own API: on a former VM host, from when its MAAS has been seen
-// to have no VM hosts any more.
+// isDirect reports whether VMs are made through the LXD's own API: on a former VM host, from when its MAAS has been
+// seen to have no VM hosts any more.
 func (r *Reconciler) isDirect(ctx context.Context, host *infrav1.LXDHost) bool {
 	if host.Spec.VMHost == nil || controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) {
 		return true
@@ -158,8 +158,8 @@ func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) {
 	}
 }
 
-// store patches the status if it changed, and says in an event why a host is no longer ready. The error is a conflict if
-// the object was changed meanwhile, and conditions are to be: a patch has all of them, also those that others write.
+// store patches the status if it changed, and says in an event why a host is no longer ready. The error is a conflict
+// if the object was changed meanwhile, and conditions are to be: a patch has all of them, also those that others write.
 func store(ctx context.Context, c client.Client, recorder events.EventRecorder, before, host *infrav1.LXDHost) error {
 	if equality.Semantic.DeepEqual(before.Status, host.Status) {
 		return nil

@@ -206,8 +206,8 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 	return false, nil
 }
 
-// mayBeOn reports whether a MaasMachine's VM may be on a host, or be made there: one that may use the host, and whose record
-// can't be read, may. MAAS's VMs on a former VM host carry no marks until they are adopted.
+// mayBeOn reports whether a MaasMachine's VM may be on a host, or be made there: one that may use the host, and whose
+// record can't be read, may. MAAS's VMs on a former VM host carry no marks until they are adopted.
 func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) bool {
 	if !clusters.MayUse(host, m) {
 		return false

@@ -48,7 +48,8 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 	return there, nil
 }
 
-// hasRoom returns the first of these namespaces that brought fewer LXDHosts than it may into the manager's own; "" if none did.
+// hasRoom returns the first of these namespaces that brought fewer LXDHosts than it may into the manager's own; "" if
+// none did.
 func (e *existing) hasRoom(namespaces []string, own string) string {
 	brought := map[string]int{}
 	for _, host := range e.hosts {

@@ -28,8 +28,8 @@ const maasMachineKind = "MaasMachine"
 // expiresSoon is how long before its end a client certificate is reported. The initializer renews its own then.
 const expiresSoon = 30 * 24 * time.Hour
 
-// handover is how long after a certificate was replaced a call may end that began with the earlier one: a reconcile lasts
-// 15 minutes at most, and a lost call has an effect within the settle time.
+// handover is how long after a certificate was replaced a call may end that began with the earlier one: a reconcile
+// lasts 15 minutes at most, and a lost call has an effect within the settle time.
 const handover = 30 * time.Minute
 
 // showCertificate shows the client certificate that LXD accepted.

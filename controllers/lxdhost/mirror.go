@@ -27,7 +27,8 @@ const (
 	machinesMaxAge = 5 * time.Minute
 	// patience is how long the conditions of a VM host stay as they were while its MAAS can't be asked.
 	patience = 5 * time.Minute
-	// maxVMHosts is how many VM hosts of one MAAS are mirrored: whoever names a MAAS of their own could fill this cluster.
+	// maxVMHosts is how many VM hosts of one MAAS are mirrored: whoever names a MAAS of their own could fill this
+	// cluster.
 	maxVMHosts = 1000
 	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
 	jitter = 0.1

@@ -29,8 +29,8 @@ type sighting struct {
 	users []string
 }
 
-// sightings returns what the MAASes showed, in a fixed order. Two URLs are two MAASes, whatever they show: a MAAS that was
-// restored from the database of another shows the same ids and machines, and anybody can make a server that does.
+// sightings returns what the MAASes showed, in a fixed order. Two URLs are two MAASes, whatever they show: a MAAS that
+// was restored from the database of another shows the same ids and machines, and anybody can make a server that does.
 func sightings(views map[string]*view, own string) []*sighting {
 	var all []*sighting
 	for _, where := range slices.Sorted(maps.Keys(views)) {
@@ -49,16 +49,16 @@ func isOf(host *infrav1.LXDHost, s *sighting) bool {
 	return ref != nil && int(ref.ID) == s.ID && host.Annotations[infrav1.MAASAnnotation] == s.where
 }
 
-// wasOf reports whether an LXDHost is that of a VM host from when the manager's own MAAS had another URL. Of no other MAAS is
-// it known that it is the same.
+// wasOf reports whether an LXDHost is that of a VM host from when the manager's own MAAS had another URL. Of no other
+// MAAS is it known that it is the same.
 func wasOf(host *infrav1.LXDHost, s *sighting, views map[string]*view) bool {
 	ref := host.Spec.VMHost
 	return s.isOwn && views[host.Annotations[infrav1.MAASAnnotation]] == nil &&
 		ref != nil && int(ref.ID) == s.ID && ref.SystemID != "" && ref.SystemID == s.Host.SystemID
 }
 
-// names returns the names for the object of a VM host, in order of preference. In another MAAS than the manager's own there
-// may be VM hosts of the same name.
+// names returns the names for the object of a VM host, in order of preference. In another MAAS than the manager's own
+// there may be VM hosts of the same name.
 func (s *sighting) names(isOwn bool) []string {
 	name := dnsName(s.Name)
 	if !isOwn {

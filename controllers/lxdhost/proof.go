@@ -42,8 +42,8 @@ type proof struct {
 // errUnproven means that MAAS has not been asked, or has not answered yet.
 var errUnproven = errors.New("MAAS has not answered yet")
 
-// ownerOf returns the MaasMachine that MAAS has proven to be the machine that a VM host runs on; nil if there is none. What
-// objects say is only a claim.
+// ownerOf returns the MaasMachine that MAAS has proven to be the machine that a VM host runs on; nil if there is none.
+// What objects say is only a claim.
 func (m *Mirror) ownerOf(there *existing, s *sighting) (*infrav1.MaasMachine, error) {
 	claims, known := there.claimsOf(s), m.proofs[claimedOf(s)]
 	at := slices.IndexFunc(claims, func(c *infrav1.MaasMachine) bool { return c.UID == known.owner })

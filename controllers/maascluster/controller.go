@@ -101,8 +101,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	return nil
 }
 
-// allClusters wakes all: a host that is cordoned takes no control planes, and the failure domains must say so before the
-// successors of those that leave it are made.
+// allClusters wakes all: a host that is cordoned takes no control planes, and the failure domains must say so before
+// the successors of those that leave it are made.
 func (r *Reconciler) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &infrav1.MaasClusterList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -141,7 +141,8 @@ func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reco
 	return clusters.Requests(cluster)
 }
 
-// withoutCluster wakes the MaasClusters of a Cluster that is gone before its machines, as when its namespace is deleted.
+// withoutCluster wakes the MaasClusters of a Cluster that is gone before its machines, as when its namespace is
+// deleted.
 func (r *Reconciler) withoutCluster(ctx context.Context, namespace, name string) (requests []reconcile.Request) {
 	list := &infrav1.MaasClusterList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

@@ -151,8 +151,8 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 	}
 }
 
-// awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows; if MAAS has no VM hosts, when
-// every machine has an LXDHost that is ready.
+// awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows; if MAAS has no VM hosts,
+// when every machine has an LXDHost that is ready.
 func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine) error {
 	hosts, _, err := s.Inventory.VMHosts(ctx, hostsMaxAge)
 	what, notYet := "VM hosts", func(m *infrav1.MaasMachine) string { return r.notYetHost(ctx, workload, hosts, m) }

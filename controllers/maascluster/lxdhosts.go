@@ -92,8 +92,8 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), m, node, offered)
 }
 
-// tellKeys tells the initializer on a node when the key pair that it offers is the only one still in use: LXD accepts it
-// from the manager, and MAAS switches the VMs of the LXDHost with it.
+// tellKeys tells the initializer on a node when the key pair that it offers is the only one still in use: LXD accepts
+// it from the manager, and MAAS switches the VMs of the LXDHost with it.
 func (r *Reconciler) tellKeys(ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered *offer) error {
 	host, err := clusters.LXDHost(ctx, r.Client, m)
 	if err != nil || host == nil {

@@ -70,9 +70,9 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	return r.claimNow(ctx, l, vm.SystemID)
 }
 
-// composeOn composes the VM on a host, after waiting for its turn there. The turn lasts until that to deploy has come, or
-// the reconcile ends: in a MAAS that is slower the more it has to do, VMs would be composed faster than they are deployed,
-// and the first of many would run as late as the last.
+// composeOn composes the VM on a host, after waiting for its turn there. The turn lasts until that to deploy has come,
+// or the reconcile ends: in a MAAS that is slower the more it has to do, VMs would be composed faster than they are
+// deployed, and the first of many would run as late as the last.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
 	ref := placer.HostRef(host)
@@ -106,7 +106,8 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 	return vm, err
 }
 
-// tooManyHosts returns an error if the VM may not be made on one more host: each may have one until it was asked, which recovery does.
+// tooManyHosts returns an error if the VM may not be made on one more host: each may have one until it was asked, which
+// recovery does.
 func tooManyHosts(l *life, ref string) error {
 	if l.record.MayAddHost(ref) {
 		return nil

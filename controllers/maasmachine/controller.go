@@ -228,8 +228,8 @@ func givenBack(m *infrav1.MaasMachine) string {
 // pool. MAAS is not asked any more: the machine may be another user's.
 const returning = "returning-address"
 
-// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, lets the key pair for
-// its LXD go, and removes the finalizer.
+// finishDeletion returns the address to its pool, now that nothing of the machine is left in MAAS, lets the key pair
+// for its LXD go, and removes the finalizer.
 func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) (ctrl.Result, error) {
 	returned, err := r.returnAddress(ctx, m.maasMachine, m.record)
 	if err != nil {
@@ -332,9 +332,9 @@ func nameOf(do step) string {
 	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
 }
 
-// change changes the machine in MAAS, unless it is too soon after the same failed. A change of bare metal is recorded, in one patch with the changes of also: MAAS
-// may finish a call after the client stopped waiting for the response, and by then the machine may be back in the pool,
-// or another user's.
+// change changes the machine in MAAS, unless it is too soon after the same failed. A change of bare metal is recorded,
+// in one patch with the changes of also: MAAS may finish a call after the client stopped waiting for the response, and
+// by then the machine may be back in the pool, or another user's.
 func (r *Reconciler) change(
 	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
 ) error {

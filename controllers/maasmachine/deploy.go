@@ -41,8 +41,8 @@ func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// deployedByUs stops at a machine that another call than ours had deployed. MAAS lets an administrator deploy what another
-// user acquired, so our agent name proves nothing of it. A VM is made for one MaasMachine.
+// deployedByUs stops at a machine that another call than ours had deployed. MAAS lets an administrator deploy what
+// another user acquired, so our agent name proves nothing of it. A VM is made for one MaasMachine.
 func (r *Reconciler) deployedByUs(ctx context.Context, l *life) (outcome, error) {
 	if l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy) {
 		return proceed, nil
@@ -138,8 +138,8 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// turnToDeploy waits for a turn, unless it is too soon after MAAS refused the deployment. The refusal stays the error of
-// a machine that gets no turn. A proof from before the wait may no longer hold.
+// turnToDeploy waits for a turn, unless it is too soon after MAAS refused the deployment. The refusal stays the error
+// of a machine that gets no turn. A proof from before the wait may no longer hold.
 func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), err error) {
 	refusal, err := l.record.Again(record.Deploy)
 	if err != nil {
@@ -222,8 +222,8 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	return proceed, nil
 }
 
-// mayBeOthers reports whether another user may have deployed the machine, in spite of our annotations: a VM that MAAS did not
-// compose has them from before it was claimed.
+// mayBeOthers reports whether another user may have deployed the machine, in spite of our annotations: a VM that MAAS
+// did not compose has them from before it was claimed.
 func mayBeOthers(l *life) bool {
 	return l.IsLXD() && l.maas.Pod == nil && !wasProvisioned(l.MaasMachine)
 }

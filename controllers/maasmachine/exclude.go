@@ -19,16 +19,17 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// MAAS keeps the interfaces, the static address and the storage layout of a machine that is released, and lets nobody undo
-// them while it is deployed. So a tag goes on before the release and off after the undo: no manager allocates the machine
-// in between.
+// MAAS keeps the interfaces, the static address and the storage layout of a machine that is released, and lets nobody
+// undo them while it is deployed. So a tag goes on before the release and off after the undo: no manager allocates the
+// machine in between.
 
-// mark is what MAAS says of by whom something was done to a machine. It outlives a move of the cluster, and nobody else has it.
+// mark is what MAAS says of by whom something was done to a machine. It outlives a move of the cluster, and nobody else
+// has it.
 func (l *life) mark() string { return l.Identity().AgentName }
 
-// note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once the
-// machine is back in the pool. So nothing is done before MAAS says it, unless the API key may not note it. The machine is
-// ours.
+// note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once
+// the machine is back in the pool. So nothing is done before MAAS says it, unless the API key may not note it. The
+// machine is ours.
 func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
 	if l.IsLXD() {
 		return nil
@@ -41,7 +42,8 @@ func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
 	return r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Note)
 }
 
-// hold keeps a machine in the pool from being allocated by other managers until acquisition. inmaas.ErrHeld: another manager holds it.
+// hold keeps a machine in the pool from being allocated by other managers until acquisition. inmaas.ErrHeld: another
+// manager holds it.
 func (r *Reconciler) hold(ctx context.Context, l *life, m *maas.Machine) error {
 	before := l.record.Excluded
 	err := r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
@@ -63,8 +65,9 @@ func (r *Reconciler) acquisition(ctx context.Context, l *life) error {
 	return err
 }
 
-// exclude keeps a machine from being allocated by other managers until inclusion, if something is left on it that is to be undone.
-// It is proven to be ours. What MAAS refuses does not hold a machine that is to be released, nor what fails twice.
+// exclude keeps a machine from being allocated by other managers until inclusion, if something is left on it that is to
+// be undone. It is proven to be ours. What MAAS refuses does not hold a machine that is to be released, nor what fails
+// twice.
 func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, left machine.Leftover) error {
 	if left = left.On(out); left == (machine.Leftover{}) {
 		return nil
@@ -83,8 +86,8 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 	return nil
 }
 
-// tell has MAAS note something about a machine. If the API key may not do that, only this process knows it. After another
-// error the same again may succeed; part of it may be noted by then.
+// tell has MAAS note something about a machine. If the API key may not do that, only this process knows it. After
+// another error the same again may succeed; part of it may be noted by then.
 func (r *Reconciler) tell(
 	ctx context.Context, l *life, id string, tell func(context.Context, maas.Permit, string, inmaas.Cause) error,
 ) error {
@@ -108,8 +111,9 @@ func (l *life) cause() inmaas.Cause {
 	return inmaas.Cause{By: l.mark(), Why: fmt.Sprintf("its network or storage is not as before (MaasMachine %s/%s)", m.Namespace, m.Name)}
 }
 
-// mayUndo reports whether something that is recorded of a machine in the pool may be undone on it: it was proven to this process that
-// the machine was the object's, or MAAS says so. The record alone proves nothing: others may have written it, or a backup has restored it.
+// mayUndo reports whether something that is recorded of a machine in the pool may be undone on it: it was proven to
+// this process that the machine was the object's, or MAAS says so. The record alone proves nothing: others may have
+// written it, or a backup has restored it.
 func (r *Reconciler) mayUndo(ctx context.Context, l *life, systemID string, alsoOf ...string) (bool, error) {
 	if l.Machines.Excludes(systemID, l.mark()) {
 		return true, nil
@@ -121,8 +125,9 @@ func (r *Reconciler) mayUndo(ctx context.Context, l *life, systemID string, also
 	return by != "" && slices.Contains(append(alsoOf, l.mark()), by), nil
 }
 
-// remember keeps a machine that is not ours any more from being allocated here until what is left on it is undone, and reports whether
-// this may be undone. alsoOf are the marks of others whose machine it was, and who have left it to this object.
+// remember keeps a machine that is not ours any more from being allocated here until what is left on it is undone, and
+// reports whether this may be undone. alsoOf are the marks of others whose machine it was, and who have left it to this
+// object.
 func (r *Reconciler) remember(ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string) (may bool, err error) {
 	if left = left.On(m); left == (machine.Leftover{}) {
 		return true, nil
@@ -141,7 +146,8 @@ func (r *Reconciler) excludeAgain(ctx context.Context, l *life, m *maas.Machine,
 	return true, r.exclude(ctx, l, m, left)
 }
 
-// notUndone emits an event that what is recorded of a machine is not undone, because nothing proves that it was the object's.
+// notUndone emits an event that what is recorded of a machine is not undone, because nothing proves that it was the
+// object's.
 func (r *Reconciler) notUndone(l *life, systemID string) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotUndone", "Delete",
 		"machine %s is in the pool, and MAAS does not say that it was this object's: its network and storage are left as they are; check them in MAAS", systemID)
@@ -167,8 +173,9 @@ func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	return proceed, l.record.Store(ctx, func(d *record.Data) { d.Excluded = "" })
 }
 
-// bequeaths returns the mark of the former MaasMachine, if the object goes before it had the machine that was kept for it. What is left on that
-// is undone by the next one, or when the machine is given back: the exclusion stays until then.
+// bequeaths returns the mark of the former MaasMachine, if the object goes before it had the machine that was kept for
+// it. What is left on that is undone by the next one, or when the machine is given back: the exclusion stays until
+// then.
 func (r *Reconciler) bequeaths(l *life) (former string, err error) {
 	if l.MaasMachine.DeletionTimestamp.IsZero() {
 		return "", nil

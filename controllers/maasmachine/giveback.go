@@ -19,8 +19,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// GiveBack gives back a machine that a MaasCluster keeps, as the deletion of its MaasMachine would, and reports whether that is
-// done. The record of the MaasCluster is that of the machine: a namespace that is being deleted takes no new object.
+// GiveBack gives back a machine that a MaasCluster keeps, as the deletion of its MaasMachine would, and reports whether
+// that is done. The record of the MaasCluster is that of the machine: a namespace that is being deleted takes no new
+// object.
 func (r *Reconciler) GiveBack(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, kept record.KeptMachine, whole *record.Record,
 ) (done bool, after time.Duration, err error) {

@@ -70,8 +70,8 @@ func lacksBridge(l *life, m *maas.Machine) bool {
 	return isHost(l) && !machine.HasBridge(m, bridgeName(l))
 }
 
-// bridgeless returns the names of free machines that may not become VM hosts: they lack the bridge for VMs, and the API key's
-// user may not make it. *rights.Error: there are no others.
+// bridgeless returns the names of free machines that may not become VM hosts: they lack the bridge for VMs, and the API
+// key's user may not make it. *rights.Error: there are no others.
 func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.AllocateParams) ([]string, error) {
 	if !isHost(l) {
 		return nil, nil
@@ -165,9 +165,9 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	return r.awaitOtherHosts(ctx, l)
 }
 
-// awaitOtherHosts keeps the control planes of a deleted host cluster until all of its machines are out of service: their
-// initializers need the cluster's API, and VMs of other clusters may still run on some. Workers go: Cluster API deletes
-// the control planes when there are none.
+// awaitOtherHosts keeps the control planes of a deleted host cluster until all of its machines are out of service:
+// their initializers need the cluster's API, and VMs of other clusters may still run on some. Workers go: Cluster API
+// deletes the control planes when there are none.
 func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, error) {
 	if l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.IsControlPlane() {
 		return proceed, nil
@@ -200,8 +200,8 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 	return report.Wait(retireRetry, infrav1.LXDHostRetiredReason, "the node is out of service as a VM host; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed)), nil
 }
 
-// hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS, or, if MAAS has no VM hosts, has an
-// LXDHost; or whether its node is still to be taken out of service.
+// hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS, or, if MAAS has no VM hosts, has
+// an LXDHost; or whether its node is still to be taken out of service.
 func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.MaasMachine) (bool, error), error) {
 	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
 	switch {
@@ -259,8 +259,8 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 	return hosts, unclear, nil
 }
 
-// vmsOn names the machines that MAAS has on the hosts, sorted. MAAS searches by the hosts' names, and says of each machine
-// which host it is on. maas.Invalid: it has no host of such a name.
+// vmsOn names the machines that MAAS has on the hosts, sorted. MAAS searches by the hosts' names, and says of each
+// machine which host it is on. maas.Invalid: it has no host of such a name.
 func vmsOn(ctx context.Context, l *life, hosts []maas.VMHost) ([]string, error) {
 	var names []string
 	for _, host := range hosts {

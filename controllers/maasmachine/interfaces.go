@@ -19,8 +19,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// interfaces makes the interfaces of spec.interfaces, before network links them. How they were is recorded with the first
-// call, or, if only MAAS will change them, without one. What another object of ours left on the machine is undone first.
+// interfaces makes the interfaces of spec.interfaces, before network links them. How they were is recorded with the
+// first call, or, if only MAAS will change them, without one. What another object of ours left on the machine is undone
+// first.
 func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	wanted, before := l.Interfaces(), arrangement(l.MaasMachine)
 	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isReread(l)) {
@@ -65,7 +66,8 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	return proceed, err
 }
 
-// maxArranged bounds the annotation about the interfaces of a machine: about 100 bytes each, of the 256 KiB of an object.
+// maxArranged bounds the annotation about the interfaces of a machine: about 100 bytes each, of the 256 KiB of an
+// object.
 const maxArranged = 500
 
 func tooMany(a *machine.Arrangement) error {
@@ -83,8 +85,9 @@ func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangeme
 // isReread reports whether MAAS reads the interfaces of bare metal from the machine while it runs.
 func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.Spec.HardwareSync) }
 
-// undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed: MAAS keeps
-// bonds, VLANs, links and MTUs on a released one. A static address that goes with them is undone, too. What others made of it stays.
+// undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed:
+// MAAS keeps bonds, VLANs, links and MTUs on a released one. A static address that goes with them is undone, too. What
+// others made of it stays.
 func (r *Reconciler) undoInterfaces(ctx context.Context, l *life, before *machine.Arrangement, address string) (outcome, error) {
 	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) error {
 		return r.notRestored(l, l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, address))
@@ -95,8 +98,8 @@ func (r *Reconciler) undoInterfaces(ctx context.Context, l *life, before *machin
 	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the interfaces of machine %s are as before", l.maas.SystemID), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
 }
 
-// notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other errors
-// are returned.
+// notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other
+// errors are returned.
 func (r *Reconciler) notRestored(l *life, err error) error {
 	var refused *machine.NotRestoredError
 	if !errors.As(err, &refused) {

@@ -62,8 +62,8 @@ func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
 	return proceed, r.keepNow(ctx, l, owner)
 }
 
-// isToBeKept reports whether the spec asks for it, and the machine is as the next one can take it. A machine that failed,
-// or whose Machine did, is better replaced by another one.
+// isToBeKept reports whether the spec asks for it, and the machine is as the next one can take it. A machine that
+// failed, or whose Machine did, is better replaced by another one.
 func isToBeKept(l *life) bool {
 	return l.MaasMachine.Spec.Release.Keep != nil && l.maas != nil && l.maas.Status == maas.StatusDeployed && !l.maas.Locked &&
 		wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) &&
@@ -275,8 +275,8 @@ func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Mach
 	return r.inclusion(ctx, l)
 }
 
-// tellDataDisks emits an event if the machine will be kept, and MAAS lists disks beside the one of the root: its installer
-// removes the signatures of each disk that it lists, in every deployment.
+// tellDataDisks emits an event if the machine will be kept, and MAAS lists disks beside the one of the root: its
+// installer removes the signatures of each disk that it lists, in every deployment.
 func (r *Reconciler) tellDataDisks(l *life) {
 	m := l.MaasMachine
 	if m.Spec.Release.Keep == nil || m.Spec.DeployInMemory || len(l.maas.Disks) < 2 {

@@ -46,8 +46,8 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 }
 
 // awaitLeft returns an error while a VM of the machine's name, which was left on a host, may still be deleted there:
-// that would hit the one that is made now. The LXDHost is read after the MaasMachine was made, and package leftvms looks
-// for MaasMachines after it has recorded the deletion, so one of both sees the other.
+// that would hit the one that is made now. The LXDHost is read after the MaasMachine was made, and package leftvms
+// looks for MaasMachines after it has recorded the deletion, so one of both sees the other.
 func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 	cached, err := r.lxdHostOf(ctx, l, ref)
 	if err != nil || cached == nil {
@@ -70,8 +70,8 @@ func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 	return nil
 }
 
-// readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may write
-// it, and holds nobody's deletion by that.
+// readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may
+// write it, and holds nobody's deletion by that.
 func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *record.Record {
 	if host == nil {
 		return nil

@@ -171,9 +171,10 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 	return found, nil, nil
 }
 
-// isOurVM reports whether a machine that has our VM's name is our VM. Any user of MAAS can add a machine of that name, and
-// with our VM as what MAAS switches: until it is acquired, only the key that MAAS switches it with proves that we added
-// it; or, if MAAS composed it when it had VM hosts, that the VM with these MAC addresses is on the host that we chose.
+// isOurVM reports whether a machine that has our VM's name is our VM. Any user of MAAS can add a machine of that name,
+// and with our VM as what MAAS switches: until it is acquired, only the key that MAAS switches it with proves that we
+// added it; or, if MAAS composed it when it had VM hosts, that the VM with these MAC addresses is on the host that we
+// chose.
 func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (bool, error) {
 	if m.Pod != nil || !prepared.Has(m.Status) {
 		return l.Machines.IsOurs(ctx, l.Identity(), m)

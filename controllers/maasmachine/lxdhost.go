@@ -24,8 +24,8 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;patch;delete
 
-// lxdHostRetirement is hostRetirement where MAAS has no VM hosts. The machine's LXDHost is deleted first: that keeps new
-// VMs off it, and it stays until no VM is left. Then the initializer undoes its setup.
+// lxdHostRetirement is hostRetirement where MAAS has no VM hosts. The machine's LXDHost is deleted first: that keeps
+// new VMs off it, and it stays until no VM is left. Then the initializer undoes its setup.
 func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostNode) (outcome, error) {
 	// Not the cache: an LXDHost may have been made a moment ago.
 	host, err := clusters.LXDHost(ctx, r.APIReader, l.MaasMachine)
@@ -51,8 +51,8 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	return r.awaitOtherHosts(ctx, l)
 }
 
-// vmsAt names the VMs that MAAS switches at a node's addresses, whoever made them: those that were composed on a VM host,
-// before MAAS lost its VM hosts, carry no marks in LXD.
+// vmsAt names the VMs that MAAS switches at a node's addresses, whoever made them: those that were composed on a VM
+// host, before MAAS lost its VM hosts, carry no marks in LXD.
 func vmsAt(ctx context.Context, l *life, node vmhosts.Node) ([]string, error) {
 	instances, err := l.Inventory.Client().Instances(ctx)
 	if err != nil {

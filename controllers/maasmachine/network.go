@@ -228,8 +228,8 @@ func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outc
 	})
 }
 
-// nicsOf returns the wanted connections. MAAS links the interfaces of machines that it commissioned or composed; that of
-// a VM whose commissioning was cut short it has not.
+// nicsOf returns the wanted connections. MAAS links the interfaces of machines that it commissioned or composed; that
+// of a VM whose commissioning was cut short it has not.
 func nicsOf(l *life) []machine.NIC {
 	nics := l.NICs(l.MaasMachine.Status.StaticIP)
 	if boot := l.maas.BootInterface; len(nics) == 0 && l.IsLXD() && boot != nil && len(boot.Links) == 0 {

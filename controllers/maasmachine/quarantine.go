@@ -110,8 +110,8 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 	return report.Wait(after, infrav1.NoMachineAvailableReason, "%s", message)
 }
 
-// whyNone says why MAAS has no machine for the constraints, in our words: MAAS repeats what it was asked for. Where our list of
-// its machines is older than its refusal, MAAS's words remain.
+// whyNone says why MAAS has no machine for the constraints, in our words: MAAS repeats what it was asked for. Where our
+// list of its machines is older than its refusal, MAAS's words remain.
 func whyNone(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams) string {
 	for _, age := range []time.Duration{clusters.BareMetalMaxAge, metalRetry} {
 		machines, err := clusters.BareMetalWithin(ctx, l.Cluster, age)

@@ -16,8 +16,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// rekey makes MAAS switch a VM that runs with the key pair that its LXDHost has now. MAAS is asked only when that pair, or
-// MAAS's driver for the VM, is another one than is known.
+// rekey makes MAAS switch a VM that runs with the key pair that its LXDHost has now. MAAS is asked only when that pair,
+// or MAAS's driver for the VM, is another one than is known.
 func (r *Reconciler) rekey(ctx context.Context, l *life) (outcome, error) {
 	namespace, name, isDirect := lxd.ParseDirectRef(l.directRef())
 	if !isDirect {

@@ -101,8 +101,8 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	return r.releaseNow(ctx, l)
 }
 
-// inPool waits until nothing that was asked for can hit the machine any more, and undoes what is left on it. Its storage layout
-// follows in restoration.
+// inPool waits until nothing that was asked for can hit the machine any more, and undoes what is left on it. Its
+// storage layout follows in restoration.
 func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
 	l.Machines.BackInPool(l.maas.SystemID)
 	may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
@@ -129,8 +129,8 @@ func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
 // undoing is the phase in which a machine that was released is ours once more, until its network is as before.
 const undoing = "undoing"
 
-// claimToUndo acquires a machine in the pool once more: MAAS changes the network of a deployed one not at all, and a call that takes
-// effect late must not hit the next user's. It is released as one that was never deployed.
+// claimToUndo acquires a machine in the pool once more: MAAS changes the network of a deployed one not at all, and a
+// call that takes effect late must not hit the next user's. It is released as one that was never deployed.
 func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) {
 	l.record.Enter(undoing, r.Clock.Now())
 	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.Waits() {
@@ -139,8 +139,8 @@ func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) 
 	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas), nil
 }
 
-// undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call would hit the
-// next user's.
+// undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call
+// would hit the next user's.
 func (r *Reconciler) undoWhileOurs(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) {
 		return proceed, nil
@@ -265,7 +265,8 @@ const (
 	diskErasing = "erasing-disks"
 )
 
-// enterRelease enters a phase of a release. Undoing goes on until its end: if that release fails, what the first one did is not done again.
+// enterRelease enters a phase of a release. Undoing goes on until its end: if that release fails, what the first one
+// did is not done again.
 func (l *life) enterRelease(phase string, now time.Time) {
 	if !l.record.In(undoing) {
 		l.record.Enter(phase, now)
@@ -310,9 +311,9 @@ func recordRelease(l *life, now time.Time) {
 	l.record.Release = try
 }
 
-// watchErase waits, and reports since when MAAS has been erasing. MAAS has no timeout for that: it would wait for ever for a
-// machine that does not boot. So a warning event is emitted if it takes too long. The erase is not aborted, because the
-// disks may be slow.
+// watchErase waits, and reports since when MAAS has been erasing. MAAS has no timeout for that: it would wait for ever
+// for a machine that does not boot. So a warning event is emitted if it takes too long. The erase is not aborted,
+// because the disks may be slow.
 func (r *Reconciler) watchErase(l *life, now time.Time) outcome {
 	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil {
@@ -340,8 +341,9 @@ func eraseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	return eraseAllowance + time.Duration(storage/slowestErase*float64(time.Second))
 }
 
-// pauseAfterFailure waits if MAAS failed to erase the disks or to release the machine, until the next attempt. A failure may be temporary, but each attempt boots the machine. If the user changed
-// the erase mode in the spec since, the next attempt is made at once.
+// pauseAfterFailure waits if MAAS failed to erase the disks or to release the machine, until the next attempt. A
+// failure may be temporary, but each attempt boots the machine. If the user changed the erase mode in the spec since,
+// the next attempt is made at once.
 func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	m := l.MaasMachine
 	if l.record.Release == nil && releaseBegan(l) {

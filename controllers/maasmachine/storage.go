@@ -19,12 +19,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// MAAS sets a storage layout only while a machine is Ready, when it is nobody's. So it is set right before the machine is
-// acquired, in the same turn, and restored when the machine is back in the pool. The record names the machine from before the
-// first call until after the last one. MAAS refuses both calls as soon as anybody has the machine.
+// MAAS sets a storage layout only while a machine is Ready, when it is nobody's. So it is set right before the machine
+// is acquired, in the same turn, and restored when the machine is back in the pool. The record names the machine from
+// before the first call until after the last one. MAAS refuses both calls as soon as anybody has the machine.
 
-// storage sets the layout of a machine of choice before it is claimed, or of one that another user released before it was
-// deployed.
+// storage sets the layout of a machine of choice before it is claimed, or of one that another user released before it
+// was deployed.
 func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 	if l.MaasMachine.Spec.Storage == nil || l.maas.Status != maas.StatusReady {
 		return proceed, nil
@@ -60,8 +60,9 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 // maxPicks bounds how many machines one reconcile looks at.
 const maxPicks = 32
 
-// held returns the machine in the pool that an earlier try, which ended before the allocation, began to hold, if MAAS does not say
-// that another one does; it is held then. If it is nil, what is recorded of an earlier try is to be undone.
+// held returns the machine in the pool that an earlier try, which ended before the allocation, began to hold, if MAAS
+// does not say that another one does; it is held then. If it is nil, what is recorded of an earlier try is to be
+// undone.
 func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.AllocateParams) (*maas.Machine, error) {
 	id, storage := l.record.Excluded, l.MaasMachine.Spec.Storage
 	if id == "" || storage == nil || l.owesAnother(id) {
@@ -91,7 +92,8 @@ func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.Allocat
 	return free, r.hold(ctx, l, free)
 }
 
-// shape sets the layout of the spec on the machine that is held, or else on one that it picks. It stops if none can have it.
+// shape sets the layout of the spec on the machine that is held, or else on one that it picks. It stops if none can
+// have it.
 func (r *Reconciler) shape(
 	ctx context.Context, l *life, constraints maas.AllocateParams, held *maas.Machine,
 ) (systemID string, out outcome, err error) {
@@ -140,8 +142,8 @@ func (r *Reconciler) noneForStorage(ctx context.Context, l *life, refusal error,
 	return report.Wait(report.CapacityRetry, infrav1.StorageImpossibleReason, "%s", message)
 }
 
-// setStorage gives a Ready machine, which is reserved, the layout of the spec, or returns why the machine can't have it. If it got the
-// layout from an earlier try, that is all.
+// setStorage gives a Ready machine, which is reserved, the layout of the spec, or returns why the machine can't have
+// it. If it got the layout from an earlier try, that is all.
 func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, held bool) (misfit string, err error) {
 	former := machine.Partitions(m)
 	if l.record.StorageOn(m.SystemID).WasSet(former) {
@@ -189,8 +191,8 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	return "", err
 }
 
-// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If another user has it,
-// it is theirs as it is.
+// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If
+// another user has it, it is theirs as it is.
 func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, error) {
 	if l.record.Storage == nil {
 		return proceed, nil
@@ -233,9 +235,9 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 	return proceed, err
 }
 
-// returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is restored when
-// the machine is back in the pool. Interfaces and an address that another object of ours left, too, are undone first: the machine is ours, and
-// MAAS lets us.
+// returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is
+// restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
+// undone first: the machine is ours, and MAAS lets us.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.maas, l.left = m, l.Machines.LeftOn(m, l.mark())
 	l.Machines.Exclude(m, l.mark(), machine.Leftover{Storage: true})
@@ -258,8 +260,8 @@ func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine
 	return othersStorage(m), r.giveBack(ctx, l, m)
 }
 
-// hasOthersStorage reports whether another user has set the storage layout of a machine that was acquired: another object of
-// ours that has not restored it yet, or, between the layout and the allocation, another manager.
+// hasOthersStorage reports whether another user has set the storage layout of a machine that was acquired: another
+// object of ours that has not restored it yet, or, between the layout and the allocation, another manager.
 func hasOthersStorage(l *life, m *maas.Machine) bool {
 	set := l.record.StorageOn(m.SystemID)
 	if l.MaasMachine.Spec.Storage != nil {
@@ -268,8 +270,8 @@ func hasOthersStorage(l *life, m *maas.Machine) bool {
 	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, l.mark()).Storage)
 }
 
-// storageCheck lets other managers know that the machine is acquired. It gives back a machine of choice if another user has set its layout right before it was claimed. The next reconcile
-// sets it again.
+// storageCheck lets other managers know that the machine is acquired. It gives back a machine of choice if another user
+// has set its layout right before it was claimed. The next reconcile sets it again.
 func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error) {
 	if l.MaasMachine.Spec.Storage == nil || !deployable(l.maas) {
 		return proceed, nil

@@ -66,8 +66,8 @@ func (r *Reconciler) adoptComposed(ctx context.Context, l *life) error {
 	return err
 }
 
-// adoptVM adopts the VM of a machine on the first of the recorded VM hosts that has it, and returns the reference to that
-// and the host as it is now; nil if none has it.
+// adoptVM adopts the VM of a machine on the first of the recorded VM hosts that has it, and returns the reference to
+// that and the host as it is now; nil if none has it.
 func (l *life) adoptVM(ctx context.Context, m *maas.Machine) (from string, host *lxd.Host, err error) {
 	for _, ref := range l.vmHostRefs() {
 		vm := l.vm(m.SystemID)
@@ -88,8 +88,8 @@ func (l *life) vmHostRefs() []string {
 	return slices.DeleteFunc(slices.Clone(l.record.Hosts), func(ref string) bool { return !lxd.IsVMHost(ref) })
 }
 
-// directRef returns the recorded host, if its VMs are made through LXD's own API. "": there is none, or another one, too,
-// and the VM may be there.
+// directRef returns the recorded host, if its VMs are made through LXD's own API. "": there is none, or another one,
+// too, and the VM may be there.
 func (l *life) directRef() string {
 	if len(l.record.Hosts) != 1 || lxd.IsVMHost(l.record.Hosts[0]) {
 		return ""

@@ -18,8 +18,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// heldInVain is the phase of bare metal that can't be deployed until a person does something. Then it is back in the pool
-// for a while, whatever others do with it meanwhile.
+// heldInVain is the phase of bare metal that can't be deployed until a person does something. Then it is back in the
+// pool for a while, whatever others do with it meanwhile.
 const (
 	heldInVain  = "held-in-vain"
 	holdAtMost  = 15 * time.Minute
@@ -61,8 +61,8 @@ func isHandedBack(l *life) bool {
 // returnable are the states of a machine of ours that handBack goes on with.
 var returnable = onItsWay.Union(backInPool).Insert(maas.StatusAllocated, maas.StatusReleasingFailed, maas.StatusFailedDiskErasing)
 
-// handBack gives a machine back for now as a deletion does, and with it all that was done to its network and its storage.
-// What is recorded of that is forgotten in the end: until the machine is claimed again, others may change it.
+// handBack gives a machine back for now as a deletion does, and with it all that was done to its network and its
+// storage. What is recorded of that is forgotten in the end: until the machine is claimed again, others may change it.
 func (r *Reconciler) handBack(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil || !isHandedBack(l) {
 		return proceed, nil

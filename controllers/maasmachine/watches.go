@@ -108,7 +108,8 @@ func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Ob
 	return requests(machines)
 }
 
-// lxdHostToMachines wakes the machines whose VMs MAAS composed when a former VM host can be reached: they are adopted then.
+// lxdHostToMachines wakes the machines whose VMs MAAS composed when a former VM host can be reached: they are adopted
+// then.
 func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object) []reconcile.Request {
 	host := object.(*infrav1.LXDHost)
 	if host.Spec.VMHost == nil || host.Spec.CredentialsRef == nil {
@@ -122,7 +123,8 @@ func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object
 	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !isOnVMHost(&m) }))
 }
 
-// lxdHostToItsMachines wakes the machines whose VMs are recorded on a host: MAAS is to switch them with another key pair.
+// lxdHostToItsMachines wakes the machines whose VMs are recorded on a host: MAAS is to switch them with another key
+// pair.
 func (r *Reconciler) lxdHostToItsMachines(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &infrav1.MaasMachineList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

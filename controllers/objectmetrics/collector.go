@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectmetrics counts MaasMachines and MaasClusters by their conditions, for Prometheus, and shows the room that
-// LXDHosts and MaasMachineTemplates have in their status.
+// Package objectmetrics counts MaasMachines and MaasClusters by their conditions, for Prometheus, and shows the room
+// that LXDHosts and MaasMachineTemplates have in their status.
 package objectmetrics
 
 import (

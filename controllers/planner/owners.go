@@ -40,8 +40,8 @@ const (
 	zonesMaxAge = time.Minute
 )
 
-// owner is a control plane or a MachineDeployment. It is read without its type: control planes are of several kinds, and
-// manifests of several versions.
+// owner is a control plane or a MachineDeployment. It is read without its type: control planes are of several kinds,
+// and manifests of several versions.
 type owner struct {
 	*unstructured.Unstructured
 	controlPlane bool
@@ -232,7 +232,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &refused) || errors.Is(err, maas.Gone)
 }
 
-// metal returns the machines that MAAS can allocate now, or once the cluster gives them back. Quarantined ones stay out.
+// metal returns the machines that MAAS can allocate now, or once the cluster gives them back. Quarantined ones stay
+// out.
 func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
 	var all []*maas.Machine
 	err := wait.PollUntilContextCancel(ctx, pendingRetry, true, func(ctx context.Context) (done bool, err error) {
@@ -251,8 +252,8 @@ func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
 	}), nil
 }
 
-// failureDomains returns the zones that Cluster API chooses from for control planes: those that the MaasCluster publishes,
-// or will.
+// failureDomains returns the zones that Cluster API chooses from for control planes: those that the MaasCluster
+// publishes, or will.
 func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err error) {
 	for _, domain := range s.MaasCluster.Status.FailureDomains {
 		zones = append(zones, domain.Name)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package planner reads a management cluster and its MAASes, and plans what an upgrade, new manifests or the emptying of
-// a host would do. It changes nothing.
+// Package planner reads a management cluster and its MAASes, and plans what an upgrade, new manifests or the emptying
+// of a host would do. It changes nothing.
 package planner
 
 import (
@@ -38,8 +38,8 @@ func (e *Error) Error() string { return e.Problem }
 
 func problem(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
 
-// Upgrade plans the rollout of a Kubernetes version: the control plane first, then one MachineDeployment after the other.
-// What has the version already stays.
+// Upgrade plans the rollout of a Kubernetes version: the control plane first, then one MachineDeployment after the
+// other. What has the version already stays.
 func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version string) (*plan.Simulation, error) {
 	v, err := p.view(ctx, cluster)
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	Interval = time.Minute
 	// jitter spreads the rounds of several managers: up to this part of the interval is added to it.
 	jitter = 0.2
-	// rest is how many intervals a MAAS in which nothing is in quarantine is not asked, unless this process puts something
-	// there.
+	// rest is how many intervals a MAAS in which nothing is in quarantine is not asked, unless this process puts
+	// something there.
 	rest = 10
 )
 

@@ -58,8 +58,8 @@ func (r *Reconciler) start(ctx context.Context, s *subject) (ctrl.Result, error)
 	return r.follow(ctx, s, start(f))
 }
 
-// leaveEndpoint takes a control plane out of the endpoint's DNS record. It is the first reconcile that has the step from
-// the cache, where the endpoint's record is made from.
+// leaveEndpoint takes a control plane out of the endpoint's DNS record. It is the first reconcile that has the step
+// from the cache, where the endpoint's record is made from.
 func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (ctrl.Result, error) {
 	sm, err := r.scope(ctx, s)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remediation remedies unhealthy Machines for MachineHealthChecks: it switches their machines off and on and, if
-// that does not help, has Cluster API replace the Machines.
+// Package remediation remedies unhealthy Machines for MachineHealthChecks: it switches their machines off and on and,
+// if that does not help, has Cluster API replace the Machines.
 package remediation
 
 import (
@@ -42,7 +42,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// Interval is the time between two looks at a machine that is being remedied: BMCs and other control planes wake nobody.
+// Interval is the time between two looks at a machine that is being remedied: BMCs and other control planes wake
+// nobody.
 const Interval = 10 * time.Second
 
 // Reconciler remedies Machines.
@@ -233,8 +234,8 @@ func (r *Reconciler) follow(ctx context.Context, s *subject, v verdict) (ctrl.Re
 	return ctrl.Result{RequeueAfter: r.Interval}, nil
 }
 
-// write records the progress. The error is a conflict if the remediation was changed since it was read: a cache may lag,
-// and nothing may be begun twice.
+// write records the progress. The error is a conflict if the remediation was changed since it was read: a cache may
+// lag, and nothing may be begun twice.
 func (s *subject) write(ctx context.Context, progress infrav1.RemediationProgress) error {
 	before := s.record.Remediation
 	s.record.Remediation = &progress

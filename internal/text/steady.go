@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// varying finds what differs from try to try in texts of others. A group that is kept comes first: an address looks like a
-// time, and the name of an image may hold a date.
+// varying finds what differs from try to try in texts of others. A group that is kept comes first: an address looks
+// like a time, and the name of an image may hold a date.
 var varying = regexp.MustCompile(strings.Join([]string{
 	// a MAC or IPv6 address
 	`(?P<keep>\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}\b|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){3,7})`,

@@ -15,7 +15,8 @@ const (
 	SilentCalls = 3
 	// FirstProbe is the time before the first probe: a restart takes seconds.
 	FirstProbe = time.Second
-	// LastProbe bounds the time between two probes: one call in half a minute does not hurt a server that is in trouble.
+	// LastProbe bounds the time between two probes: one call in half a minute does not hurt a server that is in
+	// trouble.
 	LastProbe = 30 * time.Second
 )
 

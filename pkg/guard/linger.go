@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Grace is how long after the end of a context a call that is under way may take: a program that is told to stop lets it end, and learns what became of it. The manager's pod has longer to stop.
+// Grace is how long after the end of a context a call that is under way may take: a program that is told to stop lets
+// it end, and learns what became of it. The manager's pod has longer to stop.
 const Grace = 10 * time.Second
 
 // lingers is the key of the value that a context of Linger carries.

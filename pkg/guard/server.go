@@ -7,11 +7,11 @@ import (
 	"encoding/hex"
 )
 
-// Server identifies a MAAS or an LXD by how our credentials reach it. Nothing that a server says of itself is part of it:
-// each server could say the same. The zero value is no server.
+// Server identifies a MAAS or an LXD by how our credentials reach it. Nothing that a server says of itself is part of
+// it: each server could say the same. The zero value is no server.
 //
-// Two addresses are two servers, even if both accept the same credentials: a MAAS that was restored from the database of
-// another accepts its keys, and shows its ids.
+// Two addresses are two servers, even if both accept the same credentials: a MAAS that was restored from the database
+// of another accepts its keys, and shows its ids.
 type Server struct{ at, certificate string }
 
 // ServerAt returns the server at an address, which must prove that it has a certificate if one is given. It is for the

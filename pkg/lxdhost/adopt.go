@@ -12,11 +12,12 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// Adopt gives marks to a VM without any, for example one that MAAS composed. Its interfaces must have the MAC addresses, in
-// any order, and no other. A VM that carries the marks already is left as it is; without addresses, only that one is adopted.
+// Adopt gives marks to a VM without any, for example one that MAAS composed. Its interfaces must have the MAC
+// addresses, in any order, and no other. A VM that carries the marks already is left as it is; without addresses, only
+// that one is adopted.
 //
-// It calls GET /1.0/instances/NAME, and PATCH instances/NAME with its ETag, after which it may have to read the VM again.
-// The error is an *Error: KindNotFound, KindConflict if the VM has other marks or other addresses, or one of the
+// It calls GET /1.0/instances/NAME, and PATCH instances/NAME with its ETag, after which it may have to read the VM
+// again. The error is an *Error: KindNotFound, KindConflict if the VM has other marks or other addresses, or one of the
 // connection or of LXD.
 func (h *Host) Adopt(ctx context.Context, name string, marks Marks, addresses []string) error {
 	doing := "adopting the VM " + name

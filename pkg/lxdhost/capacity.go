@@ -26,7 +26,8 @@ type Capacity struct {
 	MemoryMiB, MemoryUsedMiB int64
 	Pools                    []Pool
 	Bridges                  []Bridge
-	// Allocated is the sum over the project's instances, running or not. Limits are the project's, each NoLimit or more.
+	// Allocated is the sum over the project's instances, running or not. Limits are the project's, each NoLimit or
+	// more.
 	Allocated, Limits Amount
 }
 
@@ -82,7 +83,8 @@ func (s *session) readResources(c *Capacity) error {
 	return nil
 }
 
-// hardware is what a host had when it was read last: LXD examines all devices for that, which takes long on large hosts.
+// hardware is what a host had when it was read last: LXD examines all devices for that, which takes long on large
+// hosts.
 type hardware struct {
 	mu        sync.Mutex
 	read      time.Time

@@ -30,7 +30,8 @@ const defaultTimeout = time.Minute
 type Options struct {
 	// Address of LXD's HTTPS API, as host:port.
 	Address string
-	// ServerCertificate (PEM) is the only one that the server may have. Its names, its issuer and its dates do not matter.
+	// ServerCertificate (PEM) is the only one that the server may have. Its names, its issuer and its dates do not
+	// matter.
 	ServerCertificate []byte
 	// ClientCertificate and ClientKey (PEM) are known to LXD, best for the project only.
 	ClientCertificate []byte
@@ -49,8 +50,8 @@ func (o Options) String() string { return fmt.Sprintf("LXD at %s, project %s", o
 // GoString is String: %#v shows no key either.
 func (o Options) GoString() string { return o.String() }
 
-// Client returns LXD's name for the client certificate, the SHA-256 of its DER in lower-case hex, and when it ends. Both are
-// zero if the client certificate and the key are no pair.
+// Client returns LXD's name for the client certificate, the SHA-256 of its DER in lower-case hex, and when it ends.
+// Both are zero if the client certificate and the key are no pair.
 func (o Options) Client() (fingerprint string, ends time.Time) {
 	keys, err := tls.X509KeyPair(o.ClientCertificate, o.ClientKey)
 	if err != nil {
@@ -71,8 +72,8 @@ type Host struct {
 	hardware         *hardware
 }
 
-// Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0 and
-// GET /1.0/projects/P. The error is an *Error: KindInvalid, KindUnreachable, KindPin, KindNotTrusted, KindProject,
+// Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0
+// and GET /1.0/projects/P. The error is an *Error: KindInvalid, KindUnreachable, KindPin, KindNotTrusted, KindProject,
 // KindNoVMs, KindCluster or KindOther.
 func Connect(ctx context.Context, o Options) (*Host, error) { return connect(ctx, o, newCircuit()) }
 

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// checkAgain is how long a connection that was checked is trusted to have the same project and rights, and a host the
-	// same hardware.
+	// checkAgain is how long a connection that was checked is trusted to have the same project and rights, and a host
+	// the same hardware.
 	checkAgain = 10 * time.Minute
 	// forgetAfter is how long a connection is kept that nobody uses: that of each Secret that a host had.
 	forgetAfter = 5 * time.Minute

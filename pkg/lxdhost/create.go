@@ -36,7 +36,8 @@ type Spec struct {
 	Devices map[string]map[string]string
 	// Overcommit is how much of the host may be promised.
 	Overcommit Overcommit
-	// SendBefore is when it is too late to begin with a new VM: nobody may expect it any more. The zero time is no limit.
+	// SendBefore is when it is too late to begin with a new VM: nobody may expect it any more. The zero time is no
+	// limit.
 	SendBefore time.Time
 }
 
@@ -51,18 +52,19 @@ type Overcommit struct {
 	Cores, Memory, Disk float64
 }
 
-// Create makes a VM without an operating system, stopped, as MAAS composes one: it boots with UEFI, without secure boot,
-// and from the network first. Further disks are added to it afterwards.
+// Create makes a VM without an operating system, stopped, as MAAS composes one: it boots with UEFI, without secure
+// boot, and from the network first. Further disks are added to it afterwards.
 //
 // A VM of the name with the same marks is left as it is, but for missing further disks. Before a new one is made,
 // Create checks that the bridge, the pools and room are there, and that no instance of the project has the MAC address.
 //
-// It calls GET /1.0/instances; for a new VM GET networks/BRIDGE, projects/P/state, each storage-pools/POOL/resources and,
-// unless it was read lately, resources, then POST instances and GET operations/ID/wait; for n further disks n times GET
-// instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
+// It calls GET /1.0/instances; for a new VM GET networks/BRIDGE, projects/P/state, each storage-pools/POOL/resources
+// and, unless it was read lately, resources, then POST instances and GET operations/ID/wait; for n further disks n
+// times GET instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
 //
-// The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, KindTooLate, or one of the
-// connection or of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it then.
+// The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, KindTooLate, or
+// one of the connection or of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it
+// then.
 func (h *Host) Create(ctx context.Context, spec Spec) error {
 	doing := "creating the VM " + spec.Name
 	if err := spec.validate(); err != nil {

@@ -10,15 +10,15 @@ import (
 
 // Delete stops and deletes a VM that carries the marks, with its disks. One that is missing is no error.
 //
-// sendBefore is when it is too late to begin; the zero time is no limit. A later VM may have the same name and marks, so what is
-// changed is the VM that LXD showed first, by the id that LXD gave it.
+// sendBefore is when it is too late to begin; the zero time is no limit. A later VM may have the same name and marks,
+// so what is changed is the VM that LXD showed first, by the id that LXD gave it.
 //
 // The marks are read before the VM is stopped and again before it is deleted: LXD ignores If-Match there. It calls GET
-// /1.0/instances/NAME; for a running VM PUT instances/NAME/state and GET operations/ID/wait and instances/NAME; then DELETE
-// instances/NAME and GET operations/ID/wait. Further disks are detached and deleted before the VM.
+// /1.0/instances/NAME; for a running VM PUT instances/NAME/state and GET operations/ID/wait and instances/NAME; then
+// DELETE instances/NAME and GET operations/ID/wait. Further disks are detached and deleted before the VM.
 //
-// The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that a person starts meanwhile is one
-// of LXD's. Error.Sent says whether what LXD was asked for may come late.
+// The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that a person starts
+// meanwhile is one of LXD's. Error.Sent says whether what LXD was asked for may come late.
 func (h *Host) Delete(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
 	doing := "deleting the VM " + name
 	s, end, err := h.session(ctx, "delete")

@@ -37,8 +37,8 @@ const (
 	KindNoVMs Kind = "NoVMs"
 	// KindCluster: the LXD is a member of an LXD cluster, whose members this package does not tell apart.
 	KindCluster Kind = "Cluster"
-	// KindInvalid: the caller's input, as found here, or by LXD when it creates a VM (400). Of a VM that is there, LXD's 400 is
-	// KindOther: it says that LXD is busy with it, or that it runs.
+	// KindInvalid: the caller's input, as found here, or by LXD when it creates a VM (400). Of a VM that is there,
+	// LXD's 400 is KindOther: it says that LXD is busy with it, or that it runs.
 	KindInvalid Kind = "Invalid"
 	// KindConflict: what has the name does not carry the marks. It was not changed.
 	KindConflict Kind = "Conflict"

@@ -19,8 +19,8 @@ func (s *session) url(path ...string) *api.URL {
 	return api.NewURL().Path(append([]string{"1.0"}, path...)...).Project(s.project)
 }
 
-// run sends a request that starts an operation, and waits until that is over. Only an api.StatusError and an *errOperation
-// prove that it had no effect.
+// run sends a request that starts an operation, and waits until that is over. Only an api.StatusError and an
+// *errOperation prove that it had no effect.
 //
 // LXD's own client would listen to events for it, and forget the result's code.
 func (s *session) run(method string, target *api.URL, body any) error {
@@ -43,8 +43,8 @@ func (s *session) runIfMatch(method string, target *api.URL, body any, etag stri
 	return s.wait(operation.ID)
 }
 
-// uncertain is the error of a request that LXD may have done, or may do later, whatever it answered: Unreachable, unless
-// it was not sent.
+// uncertain is the error of a request that LXD may have done, or may do later, whatever it answered: Unreachable,
+// unless it was not sent.
 func uncertain(err error) error {
 	known := classify(err)
 	if known.Kind == KindPin || known.unsent {

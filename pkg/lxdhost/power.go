@@ -11,8 +11,8 @@ import (
 )
 
 // Start starts a VM that carries the marks. One that runs is not changed: GET /1.0/instances/NAME, PUT
-// instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the connection or
-// of LXD.
+// instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the
+// connection or of LXD.
 func (h *Host) Start(ctx context.Context, name string, marks Marks) error {
 	return h.power(ctx, "starting the VM "+name, name, marks, "start", isRunning, time.Time{})
 }

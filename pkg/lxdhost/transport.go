@@ -24,11 +24,12 @@ const (
 	idleTimeout = 30 * time.Second
 	// maxResponse bounds a response, in bytes: LXD's client reads it whole. An instance is about 5 kB in a list.
 	maxResponse = 16 << 20
-	// maxProbe bounds the response to a probe, and probeTimeout the time for it: who did not respond before gets little.
+	// maxProbe bounds the response to a probe, and probeTimeout the time for it: who did not respond before gets
+	// little.
 	maxProbe     = 1 << 20
 	probeTimeout = 10 * time.Second
-	// sendWithin is how long what was read of a thing is taken for true: nothing is sent to change it afterwards. Another
-	// manager takes over later than that.
+	// sendWithin is how long what was read of a thing is taken for true: nothing is sent to change it afterwards.
+	// Another manager takes over later than that.
 	sendWithin = 15 * time.Second
 	// slow is from when on a request without a response counts for the circuit: one that fails at once costs no time.
 	slow = 3 * time.Second
@@ -45,10 +46,12 @@ var errRedirect = errors.New("LXD redirects, and redirects are not followed")
 type turn struct {
 	// operation is for the metrics.
 	operation string
-	// before is when it is too late to send what changes something: from the beginning, until LXD is asked what is there.
+	// before is when it is too late to send what changes something: from the beginning, until LXD is asked what is
+	// there.
 	before time.Time
 	within time.Duration
-	// begin is when it is too late to ask for the first time what is there, in order to change it; the zero time is no limit.
+	// begin is when it is too late to ask for the first time what is there, in order to change it; the zero time is no
+	// limit.
 	begin time.Time
 }
 

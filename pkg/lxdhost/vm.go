@@ -87,7 +87,8 @@ type VM struct {
 	State State
 }
 
-// List returns the VMs of the project that carry marks, whoever's they are, by name: GET /1.0/instances. The error is an
+// List returns the VMs of the project that carry marks, whoever's they are, by name: GET /1.0/instances. The error is
+// an
 // *Error.
 func (h *Host) List(ctx context.Context) ([]VM, error) {
 	s, end, err := h.session(ctx, "read")
@@ -109,8 +110,8 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	return vms, nil
 }
 
-// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME. For a while it may be changed then. It is the VM
-// that this session has seen first: another one is KindConflict.
+// prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME. For a while it may be changed
+// then. It is the VM that this session has seen first: another one is KindConflict.
 func (s *session) prove(name string, marks Marks) (found *api.Instance, etag string, err error) {
 	if name == "" || !marks.valid() {
 		return nil, "", problem(KindInvalid, "a name and marks are needed: an owner and a machine")

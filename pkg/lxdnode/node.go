@@ -177,8 +177,8 @@ func (n *Node) Facts(ctx context.Context) (Facts, error) {
 	}, nil
 }
 
-// ServerCertificate returns the certificate (PEM) that LXD's clients see at its HTTPS address: environment.certificate of
-// GET /1.0. The error is an *Error.
+// ServerCertificate returns the certificate (PEM) that LXD's clients see at its HTTPS address: environment.certificate
+// of GET /1.0. The error is an *Error.
 func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -116,7 +116,8 @@ func (n *Node) Earlier(ctx context.Context, ours func(name, commonName string) b
 	return fingerprints, nil
 }
 
-// Forget removes a certificate from LXD's trust store, and reports whether it did: it may be gone. The error is an *Error.
+// Forget removes a certificate from LXD's trust store, and reports whether it did: it may be gone. The error is an
+// *Error.
 func (n *Node) Forget(ctx context.Context, fingerprint string) (removed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

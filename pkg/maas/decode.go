@@ -28,8 +28,8 @@ const (
 // errFormat is for a response that is not the expected JSON.
 var errFormat = errors.New("the response can't be read")
 
-// decode reads a response from its body. Nothing of a broken response is kept. Errors are guard.ErrTooLong, those of the
-// connection, and errFormat.
+// decode reads a response from its body. Nothing of a broken response is kept. Errors are guard.ErrTooLong, those of
+// the connection, and errFormat.
 func decode(body io.ReadCloser, out any) error {
 	target := reflect.ValueOf(out).Elem()
 	d := &decoder{body: &guard.Body{ReadCloser: body}, whole: maxObject}

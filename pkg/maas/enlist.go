@@ -106,8 +106,8 @@ func (c *Client) MarkBroken(ctx context.Context, permit Permit, systemID, commen
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "mark_broken", params: form, slow: true, permit: permit}, systemID)
 }
 
-// MarkFixed makes a machine StatusReady that is StatusBroken (POST machines/{id}/ op=mark_fixed, for administrators); one that was
-// Deployed before is StatusDeployed again. Conflict: it is not StatusBroken.
+// MarkFixed makes a machine StatusReady that is StatusBroken (POST machines/{id}/ op=mark_fixed, for administrators);
+// one that was Deployed before is StatusDeployed again. Conflict: it is not StatusBroken.
 func (c *Client) MarkFixed(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
@@ -136,8 +136,8 @@ func (c *Client) AddBlockDevice(ctx context.Context, permit Permit, systemID str
 	return disk, err
 }
 
-// PowerParameters returns how MAAS switches a VM (GET machines/{id}/ op=power_parameters, for administrators). For a composed VM,
-// these are the parameters of its VM host; they stay when MAAS has no VM hosts any more.
+// PowerParameters returns how MAAS switches a VM (GET machines/{id}/ op=power_parameters, for administrators). For a
+// composed VM, these are the parameters of its VM host; they stay when MAAS has no VM hosts any more.
 func (c *Client) PowerParameters(ctx context.Context, systemID string) (LXDPower, error) {
 	var power LXDPower
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID}, op: "power_parameters"}, &power)
@@ -169,8 +169,9 @@ type Instance struct {
 	Certificate string `json:"certificate"`
 }
 
-// Instances returns how MAAS switches its machines, by system id (GET machines/ op=power_parameters, for administrators):
-// all, or those of the ids. Of VMs that MAAS composed on VM hosts it still tells when it has no VM hosts any more.
+// Instances returns how MAAS switches its machines, by system id (GET machines/ op=power_parameters, for
+// administrators): all, or those of the ids. Of VMs that MAAS composed on VM hosts it still tells when it has no VM
+// hosts any more.
 func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string]Instance, error) {
 	var instances map[string]Instance // The parameters also hold credentials; nothing else is read.
 	params := url.Values{"id": systemIDs}
@@ -178,8 +179,9 @@ func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string
 	return instances, err
 }
 
-// PowerCertificates returns the certificates (PEM) with which MAAS switches the VMs on LXD hosts, each once, in any order
-// (GET machines/ op=power_parameters, for administrators). Those of VM hosts are among them only if they have VMs.
+// PowerCertificates returns the certificates (PEM) with which MAAS switches the VMs on LXD hosts, each once, in any
+// order (GET machines/ op=power_parameters, for administrators). Those of VM hosts are among them only if they have
+// VMs.
 func (c *Client) PowerCertificates(ctx context.Context) ([]string, error) {
 	instances, err := c.Instances(ctx)
 	if err != nil {

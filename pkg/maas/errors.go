@@ -37,8 +37,8 @@ const (
 	Gone Kind = "Gone"
 	// Exhausted (503): a subnet has no address left. Nothing was changed.
 	Exhausted Kind = "Exhausted"
-	// Unroutable (500 or 503): no rack controller of MAAS reaches the machine's BMC. Nothing was switched, and a deployment
-	// was taken back.
+	// Unroutable (500 or 503): no rack controller of MAAS reaches the machine's BMC. Nothing was switched, and a
+	// deployment was taken back.
 	Unroutable Kind = "Unroutable"
 	// Busy (409 with Retry-After or an HTML page): MAAS gave up the call because its transaction conflicted with
 	// others. It was rolled back, so nothing in MAAS's database changed. Effects outside of the database are possible:

@@ -17,8 +17,9 @@ func isUntrusted(err error) bool {
 	return errors.As(err, &certificate) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// Explain returns what the error of a call means that asks for no certain object, and what helps. Conditions, helm test and
-// capmaasctl have these words. MAAS's message for a wrong key is not repeated: it may hold the secret of the right one.
+// Explain returns what the error of a call means that asks for no certain object, and what helps. Conditions, helm test
+// and capmaasctl have these words. MAAS's message for a wrong key is not repeated: it may hold the secret of the right
+// one.
 func Explain(err error) (found, remedy string) {
 	var certificate *tls.CertificateVerificationError
 	var e *Error

@@ -2,16 +2,16 @@
 
 package maas
 
-// HardwareInfo is what commissioning found out about a machine (GET machines/, hardware_info). MAAS says "Unknown" where
-// it found nothing.
+// HardwareInfo is what commissioning found out about a machine (GET machines/, hardware_info). MAAS says "Unknown"
+// where it found nothing.
 type HardwareInfo struct {
 	Vendor  string `json:"system_vendor"`
 	Product string `json:"system_product"`
 	Serial  string `json:"system_serial"`
 }
 
-// TestStatus is the result of a machine's hardware tests that counts most in MAAS's order. Results that another user has
-// suppressed in MAAS do not count.
+// TestStatus is the result of a machine's hardware tests that counts most in MAAS's order. Results that another user
+// has suppressed in MAAS do not count.
 type TestStatus int
 
 // The results, with MAAS's numbers. It shows tests that timed out, or could not be set up, as failed.

@@ -86,9 +86,9 @@ type CreateImageParams struct {
 	Size     int64
 }
 
-// CreateImage makes an image without content, or gives an image of this name and architecture another file in the place of
-// those that it has (POST boot-resources/, for administrators). Invalid names the wrong parameter, except for a sha256
-// that MAAS has with another size.
+// CreateImage makes an image without content, or gives an image of this name and architecture another file in the place
+// of those that it has (POST boot-resources/, for administrators). Invalid names the wrong parameter, except for a
+// sha256 that MAAS has with another size.
 func (c *Client) CreateImage(ctx context.Context, permit Permit, p CreateImageParams) (ImageDetail, error) {
 	params := url.Values{
 		"name": {p.Name}, "architecture": {p.Architecture}, "filetype": {cmp.Or(p.FileType, "tgz")}, "sha256": {p.SHA256},
@@ -108,10 +108,10 @@ func (c *Client) imageCall(ctx context.Context, call call) (ImageDetail, error) 
 	return image, err
 }
 
-// UploadImagePiece appends a piece to a file (PUT boot-resources/{id}/upload/{file}/, for administrators). MAAS does not ask
-// where it belongs: if the response is lost, read how much is there before it is sent again. Invalid: the file is complete,
-// would be longer than it was said to be, or does not have its sha256, and the piece was not appended; or the disk is full.
-// With the last piece, MAAS reads the whole file once more.
+// UploadImagePiece appends a piece to a file (PUT boot-resources/{id}/upload/{file}/, for administrators). MAAS does
+// not ask where it belongs: if the response is lost, read how much is there before it is sent again. Invalid: the file
+// is complete, would be longer than it was said to be, or does not have its sha256, and the piece was not appended; or
+// the disk is full. With the last piece, MAAS reads the whole file once more.
 func (c *Client) UploadImagePiece(ctx context.Context, permit Permit, imageID, fileID int, piece []byte) error {
 	return c.do(ctx, call{
 		method: http.MethodPut, endpoint: "boot-resources/{id}/upload/{file}/", args: []string{strconv.Itoa(imageID), strconv.Itoa(fileID)},
@@ -144,8 +144,8 @@ func (f ImageFile) ID() int {
 	return id
 }
 
-// Received returns how many bytes MAAS has of a file. inverted: MAAS 3.4 and older have size/received as progress. Newer
-// ones have the percentage of what all region controllers, of which there are as many, are to have.
+// Received returns how many bytes MAAS has of a file. inverted: MAAS 3.4 and older have size/received as progress.
+// Newer ones have the percentage of what all region controllers, of which there are as many, are to have.
 func (f ImageFile) Received(inverted bool, controllers int) int64 {
 	var there float64
 	switch {

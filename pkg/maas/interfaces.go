@@ -99,9 +99,9 @@ type InterfaceUpdate struct {
 	Params InterfaceParams
 }
 
-// UpdateInterface changes an interface (PUT nodes/{id}/interfaces/{id}/). With another VLAN it loses its links. An MTU is
-// also raised in what the interface contains, and lowered in what is on it. Errors: as with CreateInterface; NotFound:
-// there is no such interface.
+// UpdateInterface changes an interface (PUT nodes/{id}/interfaces/{id}/). With another VLAN it loses its links. An MTU
+// is also raised in what the interface contains, and lowered in what is on it. Errors: as with CreateInterface;
+// NotFound: there is no such interface.
 func (c *Client) UpdateInterface(ctx context.Context, permit Permit, systemID string, interfaceID int, update InterfaceUpdate) (*Interface, error) {
 	form := url.Values{}
 	for key, value := range map[string]*int{"mtu": update.MTU, "vlan": update.VLANID} {

@@ -74,7 +74,8 @@ func (c *Client) interfaceCall(ctx context.Context, permit Permit, systemID stri
 	return iface, err
 }
 
-// AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. It gives such an address away.
+// AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. It gives such an address
+// away.
 const AddressDiscovered = 6
 
 // SubnetAddress is an address of a subnet that something has.

@@ -101,7 +101,8 @@ type Machine struct {
 	// BIOSBootMethod is "" until the machine has booted from MAAS for the first time.
 	BIOSBootMethod string `json:"bios_boot_method"`
 	Description    string `json:"description"`
-	// KernelCrashDump: the deployed machine dumps its kernel when it crashes. nil before MAAS 3.6, which has no such thing.
+	// KernelCrashDump: the deployed machine dumps its kernel when it crashes. nil before MAAS 3.6, which has no such
+	// thing.
 	KernelCrashDump *bool `json:"enable_kernel_crash_dump"`
 
 	HardwareInfo HardwareInfo `json:"hardware_info"`
@@ -282,8 +283,8 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 	return machine, err
 }
 
-// PickMachine returns the machine that AllocateMachine would take now, and takes nothing (POST machines/ op=allocate with
-// dry_run). Conflict: none fits. A VM is composed all the same where AllocateMachine would.
+// PickMachine returns the machine that AllocateMachine would take now, and takes nothing (POST machines/ op=allocate
+// with dry_run). Conflict: none fits. A VM is composed all the same where AllocateMachine would.
 func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
 	form := p.form()
 	form.Set("dry_run", "true")
@@ -292,7 +293,8 @@ func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, e
 	return machine, err
 }
 
-// NotOnVMHostsField is the field in which MAAS gets AllocateParams.NotOnVMHosts: Invalid names it if MAAS has not those hosts.
+// NotOnVMHostsField is the field in which MAAS gets AllocateParams.NotOnVMHosts: Invalid names it if MAAS has not those
+// hosts.
 const NotOnVMHostsField = "not_pod"
 
 func (p AllocateParams) form() url.Values {
@@ -347,7 +349,8 @@ type DeployParams struct {
 	UserData []byte
 	// InMemory leaves the disks untouched (ephemeral_deploy).
 	InMemory bool
-	// Kernel of an Ubuntu image of MAAS: ga-24.04 (hwe_kernel). MAAS takes its default instead of one that it can't read.
+	// Kernel of an Ubuntu image of MAAS: ga-24.04 (hwe_kernel). MAAS takes its default instead of one that it can't
+	// read.
 	Kernel string
 	// KernelCrashDump enables crash dumps (enable_kernel_crash_dump, MAAS 3.6 and newer).
 	KernelCrashDump bool
@@ -440,17 +443,17 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit}, systemID)
 }
 
-// PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC that
-// is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment. Conflict:
-// nobody has acquired the machine.
+// PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC
+// that is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment.
+// Conflict: nobody has acquired the machine.
 func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: form, slow: true, permit: permit}, systemID)
 }
 
-// QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/ op=query_power_state):
-// PowerOn, PowerOff, PowerError, or PowerUnknown.
+// QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/
+// op=query_power_state): PowerOn, PowerOff, PowerError, or PowerUnknown.
 func (c *Client) QueryPower(ctx context.Context, systemID string) (string, error) {
 	var power powerAnswer
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID}, op: "query_power_state", slow: true}, &power)

@@ -20,8 +20,8 @@ type Permit = permit.Permit
 // the machine is pending.
 type ReleasePermit = permit.Release
 
-// VMPermit allows a call that stops or deletes a VM on its host. A VM that is made later may have the same name and the same
-// marks there, so package record makes it only for a call that it has recorded.
+// VMPermit allows a call that stops or deletes a VM on its host. A VM that is made later may have the same name and the
+// same marks there, so package record makes it only for a call that it has recorded.
 type VMPermit = permit.VM
 
 // UnrecordedVM is Unrecorded for calls that stop or delete a VM.

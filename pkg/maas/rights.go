@@ -14,9 +14,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
-// Entitlement is what MAAS 3.8 and newer let the users of a group do: in all of MAAS, or to the machines of one resource
-// pool. MAAS tells nobody his own entitlements but who may see all groups, so each is found out by a call that changes
-// nothing, and that MAAS refuses without it.
+// Entitlement is what MAAS 3.8 and newer let the users of a group do: in all of MAAS, or to the machines of one
+// resource pool. MAAS tells nobody his own entitlements but who may see all groups, so each is found out by a call that
+// changes nothing, and that MAAS refuses without it.
 type Entitlement string
 
 // The entitlements that the provider needs. Those of machines can be given for one resource pool.
@@ -59,8 +59,8 @@ func (c *Client) Entitled(ctx context.Context, e Entitlement) (bool, error) {
 	return false, fmt.Errorf("MAAS can't be asked whether it gives %s for all of MAAS", e)
 }
 
-// EntitledIn reports whether the key's user has an entitlement for the machines of a resource pool, also by one for all of
-// MAAS. NotFound: there is no such pool.
+// EntitledIn reports whether the key's user has an entitlement for the machines of a resource pool, also by one for all
+// of MAAS. NotFound: there is no such pool.
 func (c *Client) EntitledIn(ctx context.Context, e Entitlement, poolID int) (bool, error) {
 	pool := call{endpoint: "resourcepool/{id}/", args: []string{strconv.Itoa(poolID)}}
 	switch e {

@@ -13,7 +13,8 @@ import (
 type StorageLayout struct {
 	// Name is MAAS's: flat, lvm, bcache, vmfs6, vmfs7, custom or blank.
 	Name string
-	// RootDevice is the id of the disk that gets the root; 0 is the boot disk. What the firmware reads stays on the boot disk.
+	// RootDevice is the id of the disk that gets the root; 0 is the boot disk. What the firmware reads stays on the
+	// boot disk.
 	RootDevice int
 	// Options are further parameters of op=set_storage_layout, for example vg_name.
 	Options map[string]string
@@ -22,9 +23,9 @@ type StorageLayout struct {
 // StorageLayoutFlat is one root file system, and an EFI partition if BIOSBootMethod is known.
 var StorageLayoutFlat = StorageLayout{Name: "flat"}
 
-// SetStorageLayout replaces what the disks hold (POST machines/{id}/ op=set_storage_layout, for administrators). The layout of a
-// machine whose BIOSBootMethod is "" has no EFI partition: installing it on a VM fails. Conflict: the machine is not StatusReady.
-// Invalid: the machine can't have the layout; then nothing has changed.
+// SetStorageLayout replaces what the disks hold (POST machines/{id}/ op=set_storage_layout, for administrators). The
+// layout of a machine whose BIOSBootMethod is "" has no EFI partition: installing it on a VM fails. Conflict: the
+// machine is not StatusReady. Invalid: the machine can't have the layout; then nothing has changed.
 func (c *Client) SetStorageLayout(ctx context.Context, permit Permit, systemID string, layout StorageLayout) (*Machine, error) {
 	form := url.Values{"storage_layout": {layout.Name}}
 	for key, value := range layout.Options {
@@ -37,7 +38,8 @@ func (c *Client) SetStorageLayout(ctx context.Context, permit Permit, systemID s
 }
 
 // RestoreStorage gives a machine the region's default layout (POST machines/{id}/ op=restore_storage_configuration, for
-// administrators), whatever it had before SetStorageLayout. Conflict: it is neither StatusReady nor StatusFailedTesting.
+// administrators), whatever it had before SetStorageLayout. Conflict: it is neither StatusReady nor
+// StatusFailedTesting.
 func (c *Client) RestoreStorage(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "restore_storage_configuration", permit: permit}, systemID)
 }

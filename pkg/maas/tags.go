@@ -8,7 +8,8 @@ import (
 	"net/url"
 )
 
-// Tag is a tag of machines. Everybody may read tags; to change them, or which machines have them, is for administrators.
+// Tag is a tag of machines. Everybody may read tags; to change them, or which machines have them, is for
+// administrators.
 type Tag struct {
 	// Name is of letters, digits, - and _.
 	Name string `json:"name"`
@@ -52,7 +53,8 @@ type tagged struct {
 }
 
 // TagMachine puts a tag on a machine, whoever has it (POST tags/{name}/ op=update_nodes). It is no error if the machine
-// has the tag already. NotFound: there is no such tag, or no such machine. Forbidden: the key's user may not change tags.
+// has the tag already. NotFound: there is no such tag, or no such machine. Forbidden: the key's user may not change
+// tags.
 func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID string) error {
 	var done tagged
 	put := tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"add": {systemID}}, permit: permit})

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Version is the version of a MAAS. The zero Version is an unknown one, older than all others. What a MAAS can do, ask it:
-// a version is for what can't be asked, and for people.
+// Version is the version of a MAAS. The zero Version is an unknown one, older than all others. What a MAAS can do, ask
+// it: a version is for what can't be asked, and for people.
 type Version struct{ Major, Minor, Point int }
 
 // The provider supports all versions from Oldest to the point releases of Newest.
@@ -49,7 +49,8 @@ func (v *Version) UnmarshalText(text []byte) (err error) {
 // Known reports whether the version is known.
 func (v Version) Known() bool { return v != Version{} }
 
-// Compare returns a negative number if v is older than the other, a positive one if it is newer, and 0 if they are the same.
+// Compare returns a negative number if v is older than the other, a positive one if it is newer, and 0 if they are the
+// same.
 func (v Version) Compare(other Version) int {
 	return cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor), cmp.Compare(v.Point, other.Point))
 }

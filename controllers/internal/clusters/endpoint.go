@@ -115,8 +115,8 @@ func beingDeleted(machine *clusterv1.Machine) bool {
 	return machine != nil && !machine.DeletionTimestamp.IsZero()
 }
 
-// switchedOff returns the MaasRemediations that switch a machine off, or have: clients are not sent to it before, and until
-// its Machine is healthy again or replaced.
+// switchedOff returns the MaasRemediations that switch a machine off, or have: clients are not sent to it before, and
+// until its Machine is healthy again or replaced.
 func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluster) ([]infrav1.MaasRemediation, error) {
 	list := &infrav1.MaasRemediationList{}
 	if err := c.List(ctx, list, client.InNamespace(cluster.Namespace)); err != nil {

@@ -20,8 +20,8 @@ func LXDKeysName(m *infrav1.MaasMachine) string { return m.Name + "-lxd" }
 // InitializerNamespace is the initializer's namespace in host clusters.
 const InitializerNamespace = "capmaas-system"
 
-// NodeKeys reads the Secret of the initializer on a Node, from the API of its host cluster: the key pair with which MAAS, or
-// the manager, comes to its LXD. The error may be apierrors.IsNotFound.
+// NodeKeys reads the Secret of the initializer on a Node, from the API of its host cluster: the key pair with which
+// MAAS, or the manager, comes to its LXD. The error may be apierrors.IsNotFound.
 func NodeKeys(ctx context.Context, workload client.Reader, node string) (*corev1.Secret, error) {
 	name, secret := infrav1.LXDKeysPrefix+node, &corev1.Secret{}
 	if err := workload.Get(ctx, client.ObjectKey{Namespace: InitializerNamespace, Name: name}, secret); err != nil {
@@ -30,7 +30,8 @@ func NodeKeys(ctx context.Context, workload client.Reader, node string) (*corev1
 	return secret, nil
 }
 
-// LXDHost returns the LXDHost of a host cluster's machine whose VMs are made through LXD's own API; nil if there is none.
+// LXDHost returns the LXDHost of a host cluster's machine whose VMs are made through LXD's own API; nil if there is
+// none.
 func LXDHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*infrav1.LXDHost, error) {
 	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool { return metav1.IsControlledBy(host, m) })
 }
@@ -40,8 +41,8 @@ func LXDHostOfVMHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachin
 	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool { return IsVMHostOf(host, m) })
 }
 
-// IsVMHostOf reports whether an LXDHost is that of a machine that is, or was, a VM host of MAAS: it is owned by the machine,
-// and not controlled.
+// IsVMHostOf reports whether an LXDHost is that of a machine that is, or was, a VM host of MAAS: it is owned by the
+// machine, and not controlled.
 func IsVMHostOf(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 	return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
 }
@@ -59,9 +60,9 @@ func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is fu
 	return nil, nil
 }
 
-// MayUse reports whether a MaasMachine can have a VM on an LXDHost: the host is a VM host of MAAS, which every namespace may
-// use; it allows the namespace; or LXD shows VMs of the Cluster, from when it did. What other MaasMachines say of themselves,
-// and whether it can be read, does not concern the host.
+// MayUse reports whether a MaasMachine can have a VM on an LXDHost: the host is a VM host of MAAS, which every
+// namespace may use; it allows the namespace; or LXD shows VMs of the Cluster, from when it did. What other
+// MaasMachines say of themselves, and whether it can be read, does not concern the host.
 func MayUse(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 	cluster := KeyOf(m).String()
 	isForAll := host.Spec.VMHost != nil && host.Spec.CredentialsRef == nil

@@ -89,8 +89,8 @@ func OwnerName(object metav1.Object, kind string) string {
 	return owners[0].Name
 }
 
-// OwnerMachine reads the Machine that owns an object; nil if none does. The error is NotFound of Kubernetes if it is gone, also if
-// another one has its name by now.
+// OwnerMachine reads the Machine that owns an object; nil if none does. The error is NotFound of Kubernetes if it is
+// gone, also if another one has its name by now.
 func OwnerMachine(ctx context.Context, c client.Reader, object metav1.Object) (*clusterv1.Machine, error) {
 	machine := &clusterv1.Machine{}
 	if owned, err := readOwner(ctx, c, object, MachineKind, machine); err != nil || !owned {
@@ -136,7 +136,8 @@ var (
 	MaasMachineKind = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()
 )
 
-// IsOwner reports whether a reference is to an object of a kind, and not to an earlier one of its name, or to another kind's.
+// IsOwner reports whether a reference is to an object of a kind, and not to an earlier one of its name, or to another
+// kind's.
 func IsOwner(ref metav1.OwnerReference, kind schema.GroupKind, object metav1.Object) bool {
 	return IsOfKind(ref, kind) && ref.Name == object.GetName() && ref.UID == object.GetUID()
 }

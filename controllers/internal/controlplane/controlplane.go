@@ -75,9 +75,9 @@ func Sickness(said []metav1.Condition, ofTheOneDealtWith bool) string {
 	return ""
 }
 
-// Quorum returns why a Machine of a control plane must go on running, as far as it does: the others could not do without
-// it. "" if they can. others are all other Machines of the control plane; down reports whether one is switched off on
-// purpose. A Machine without others has no quorum to keep.
+// Quorum returns why a Machine of a control plane must go on running, as far as it does: the others could not do
+// without it. "" if they can. others are all other Machines of the control plane; down reports whether one is switched
+// off on purpose. A Machine without others has no quorum to keep.
 func Quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) string {
 	healthy, why := 0, ""
 	for _, m := range others {

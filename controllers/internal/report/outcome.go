@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Outcome is how a step of a reconcile ends. The zero value goes on with the next step. Wait, Hold and Retry end the reconcile,
-// and nothing else does: so each wait says why it waits, and how long.
+// Outcome is how a step of a reconcile ends. The zero value goes on with the next step. Wait, Hold and Retry end the
+// reconcile, and nothing else does: so each wait says why it waits, and how long.
 type Outcome struct {
 	wait *Problem
 	kind kind
@@ -22,7 +22,8 @@ const (
 	brief
 )
 
-// Wait ends the reconcile, because what is wanted is not the case yet. The next reconcile begins after that time, at most.
+// Wait ends the reconcile, because what is wanted is not the case yet. The next reconcile begins after that time, at
+// most.
 func Wait(after time.Duration, reason, format string, args ...any) Outcome {
 	return Outcome{wait: &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), RetryAfter: after}}
 }

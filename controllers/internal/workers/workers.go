@@ -19,8 +19,8 @@ import (
 const (
 	// maxWaiting is how many reconciles of one kind may wait for servers at once, in addition to those that compute.
 	maxWaiting = 200
-	// firstRetry is when a reconcile comes back for which there was no place. It grows with their number, up to lastRetry:
-	// otherwise the workers would do little else.
+	// firstRetry is when a reconcile comes back for which there was no place. It grows with their number, up to
+	// lastRetry: otherwise the workers would do little else.
 	firstRetry = 5 * time.Second
 	lastRetry  = time.Minute
 	// lately is the period in which they are counted.

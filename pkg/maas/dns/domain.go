@@ -16,7 +16,8 @@ import (
 const (
 	// domainMaxAge is how old the list of domains may be for a cluster that uses one already.
 	domainMaxAge = 10 * time.Minute
-	// domainRetry is how old it may be for a new cluster, and how often MAAS is asked for a domain that it does not serve.
+	// domainRetry is how old it may be for a new cluster, and how often MAAS is asked for a domain that it does not
+	// serve.
 	domainRetry = 5 * time.Second
 	// maxDomainsNamed is how many domains a message names.
 	maxDomainsNamed = 5

@@ -8,8 +8,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// OtherContentError means that MAAS has an image of the name and the architecture with other content. A new upload would
-// drop that at once.
+// OtherContentError means that MAAS has an image of the name and the architecture with other content. A new upload
+// would drop that at once.
 type OtherContentError struct {
 	Name, Architecture string
 	// Complete: machines are deployed with it. Otherwise it is an upload that was not finished, or is under way.
@@ -23,8 +23,8 @@ func (e *OtherContentError) Error() string {
 	return fmt.Sprintf("MAAS has another file as image %s for %s", e.Name, e.Architecture)
 }
 
-// ArchitectureError means that MAAS has an image of the name for another architecture, and that this version of MAAS can
-// deploy neither if it has both (LP#2138312).
+// ArchitectureError means that MAAS has an image of the name for another architecture, and that this version of MAAS
+// can deploy neither if it has both (LP#2138312).
 type ArchitectureError struct {
 	Name, Architecture string
 	Version            maas.Version
@@ -34,8 +34,8 @@ func (e *ArchitectureError) Error() string {
 	return fmt.Sprintf("MAAS has image %s for %s, and MAAS %s can deploy neither of two images of one name", e.Name, e.Architecture, e.Version)
 }
 
-// IncompleteError means that MAAS lists an image, and lacks a part of its file. It begins deployments with it all the same,
-// and they fail.
+// IncompleteError means that MAAS lists an image, and lacks a part of its file. It begins deployments with it all the
+// same, and they fail.
 type IncompleteError struct {
 	Name, Architecture string
 }

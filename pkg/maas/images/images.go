@@ -105,8 +105,8 @@ func (s *Service) namesakes(ctx context.Context, name string) (same, others []ma
 	return same, others, nil
 }
 
-// Check returns nil if MAAS can deploy an image, as spec.image names it, on machines of an architecture (amd64; empty: any).
-// Errors are a *machine.ImageError, *IncompleteError or *ArchitectureError, or those of MAAS.
+// Check returns nil if MAAS can deploy an image, as spec.image names it, on machines of an architecture (amd64; empty:
+// any). Errors are a *machine.ImageError, *IncompleteError or *ArchitectureError, or those of MAAS.
 func (s *Service) Check(ctx context.Context, name, architecture string) error {
 	region, err := s.region(ctx)
 	if err != nil {

@@ -34,8 +34,8 @@ type Result struct {
 	Syncing bool
 }
 
-// Ensure makes MAAS have the file as an image, and sends only what MAAS lacks. sent is called with how many bytes MAAS has.
-// Errors are of this package's types, or those of MAAS.
+// Ensure makes MAAS have the file as an image, and sends only what MAAS lacks. sent is called with how many bytes MAAS
+// has. Errors are of this package's types, or those of MAAS.
 func (s *Service) Ensure(ctx context.Context, permit maas.Permit, file io.ReaderAt, u Upload, sent func(int64)) (Result, error) {
 	region, err := s.region(ctx)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 )
 
 // Change makes a call that changes a machine, and stores MAAS's response. If that does not hold the machine, the next
-// poll reads it. A call that fails changes nothing that is watched, and so wakes nobody: who made it knows when to retry.
-// Until MAAS has been asked again, the machine is not known. Change doesn't start tracking the machine: nothing would
-// ever end that for a machine that no reconciler observes. The error is the call's.
+// poll reads it. A call that fails changes nothing that is watched, and so wakes nobody: who made it knows when to
+// retry. Until MAAS has been asked again, the machine is not known. Change doesn't start tracking the machine: nothing
+// would ever end that for a machine that no reconciler observes. The error is the call's.
 func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machine, error)) (*maas.Machine, error) {
 	machine, err := call(i.client)
 	i.mu.Lock()

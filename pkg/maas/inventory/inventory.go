@@ -160,8 +160,8 @@ func (i *Inventory) track(systemID string) *entry {
 	return e
 }
 
-// write replaces the observation of a tracked machine after a write. If the response did not hold the machine, it is polled
-// at once, otherwise soon. The caller holds i.mu.
+// write replaces the observation of a tracked machine after a write. If the response did not hold the machine, it is
+// polled at once, otherwise soon. The caller holds i.mu.
 func (i *Inventory) write(systemID string, now Observation) {
 	e := i.entries[systemID]
 	if e == nil {

@@ -37,14 +37,15 @@ type Composer interface {
 	HostRef(host Host) string
 	// HostOf returns the host that a VM in MAAS is on, with its name and what HostRef needs; nil if it is not known.
 	HostOf(ctx context.Context, machine *maas.Machine) (*Host, error)
-	// Adopt makes a VM ours on its host that MAAS composed on the VM host in VM.HostRef, when MAAS has no VM hosts any more.
-	// The VM's interfaces must have the addresses, and no other. It returns the host as it is now; nil if MAAS has VM hosts.
+	// Adopt makes a VM ours on its host that MAAS composed on the VM host in VM.HostRef, when MAAS has no VM hosts any
+	// more. The VM's interfaces must have the addresses, and no other. It returns the host as it is now; nil if MAAS
+	// has VM hosts.
 	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindNotFound: the VM is not there, and of
 	// KindConflict: it is not ours.
 	Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error)
-	// Rekey calls put if MAAS does not switch a VM as its host in VM.HostRef says, with the key pair of a client certificate's
-	// fingerprint. done is false if the host has another pair now, or can't be used. A VM on a VM host is done: MAAS has its
-	// keys.
+	// Rekey calls put if MAAS does not switch a VM as its host in VM.HostRef says, with the key pair of a client
+	// certificate's fingerprint. done is false if the host has another pair now, or can't be used. A VM on a VM host is
+	// done: MAAS has its keys.
 	Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (done bool, err error)
 	// Find reports whether the host in VM.HostRef still has a VM that MAAS does not know. An error means that MAAS
 	// can't be asked. A host that is gone has no VMs.
@@ -197,8 +198,8 @@ type VMSpec struct {
 	Devices []Device
 	// Commission makes MAAS commission the VM before it is Ready.
 	Commission bool
-	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD, which
-	// starts only one of them.
+	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD,
+	// which starts only one of them.
 	MayBeOn []Host
 }
 
@@ -241,11 +242,11 @@ type VM struct {
 	HostRef string
 	// Commissions means that MAAS commissions it, as Compose requested.
 	Commissions bool
-	// Certificate is the fingerprint of the client certificate with which MAAS switches it, as Compose requested; "" on a VM
-	// host.
+	// Certificate is the fingerprint of the client certificate with which MAAS switches it, as Compose requested; "" on
+	// a VM host.
 	Certificate string
-	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in under another name.
-	// SystemID, if it is set, is then that of the right one.
+	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in
+	// under another name. SystemID, if it is set, is then that of the right one.
 	Namesakes bool
 	// Addresses is for Find alone: the MAC addresses of a VM that MAAS composed, or nil if they are not known.
 	Addresses []string

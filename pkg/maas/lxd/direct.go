@@ -120,7 +120,8 @@ func (d *direct) look(ctx context.Context, object *HostObject, spec *VMSpec, max
 	return &host
 }
 
-// allows reports whether VMs of a spec are of a namespace that may use the host. Without a namespace, they are anybody's.
+// allows reports whether VMs of a spec are of a namespace that may use the host. Without a namespace, they are
+// anybody's.
 func (o *HostObject) allows(spec *VMSpec) bool {
 	return spec.Namespace == "" || o.Allows(spec.Namespace)
 }
@@ -328,8 +329,8 @@ func macAddresses(wanted lxdhost.Spec, spec VMSpec) []string {
 }
 
 // Decompose deletes the VM on its host, and then its machine in MAAS, which would not switch it off (DELETE
-// machines/{id}/). If the host does not respond, a machine is deleted all the same: Find shows what is left. The error is
-// maas.Unavailable then if LXD may still do what it was asked for.
+// machines/{id}/). If the host does not respond, a machine is deleted all the same: Find shows what is left. The error
+// is maas.Unavailable then if LXD may still do what it was asked for.
 func (d *direct) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	object, err := d.object(ctx, vm.HostRef)
 	if err != nil {
@@ -357,8 +358,8 @@ func (d *direct) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) err
 	return err
 }
 
-// deleteStranger deletes the machine that MAAS added when a VM booted that MAAS did not have: New, nobody's, and with the
-// VM's address (GET machines/?mac_address=).
+// deleteStranger deletes the machine that MAAS added when a VM booted that MAAS did not have: New, nobody's, and with
+// the VM's address (GET machines/?mac_address=).
 func (d *direct) deleteStranger(ctx context.Context, permit maas.Permit, vm VM) error {
 	mac := lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()
 	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{mac}})
@@ -460,8 +461,8 @@ func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presenc
 	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
 }
 
-// hostOfMachine returns the host of the machine that a search leaves out. nil: there is no such machine, or its host is not
-// known.
+// hostOfMachine returns the host of the machine that a search leaves out. nil: there is no such machine, or its host is
+// not known.
 func (d *direct) hostOfMachine(ctx context.Context, systemID string) (*Host, error) {
 	if systemID == "" {
 		return nil, nil
@@ -478,8 +479,8 @@ func notFound(object *HostObject, err error) Presence {
 	return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: err}
 }
 
-// HostOf finds the host by the machine's power parameters (GET machines/{id}/ op=power_parameters): they are ours only if
-// the key is. nil: the VM was not made by this manager through LXD's own API.
+// HostOf finds the host by the machine's power parameters (GET machines/{id}/ op=power_parameters): they are ours only
+// if the key is. nil: the VM was not made by this manager through LXD's own API.
 func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {

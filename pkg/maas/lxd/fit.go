@@ -10,8 +10,9 @@ type Wanted struct {
 	Peers []Peer
 }
 
-// Fits returns nil if a VM can be placed after some others, which are placed first, each where it would be now; otherwise
-// the *LXDError with the reason for each host. Those of the others that fit nowhere wait, and take no room. It is pure.
+// Fits returns nil if a VM can be placed after some others, which are placed first, each where it would be now;
+// otherwise the *LXDError with the reason for each host. Those of the others that fit nowhere wait, and take no room.
+// It is pure.
 func Fits(hosts []Host, others []Wanted, vm Wanted) error {
 	hosts = slices.Clone(hosts)
 	for i := range others {
@@ -36,8 +37,8 @@ func indexOf(hosts []Host, chosen Host) int {
 	return slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == chosen.Key() && h.Object == chosen.Object })
 }
 
-// Counted returns the hosts with the room that is reserved on them taken: for VMs that are being composed, and that their
-// figures don't include.
+// Counted returns the hosts with the room that is reserved on them taken: for VMs that are being composed, and that
+// their figures don't include.
 func (s *Service) Counted(hosts []Host) []Host {
 	r := s.reservations
 	r.mu.Lock()

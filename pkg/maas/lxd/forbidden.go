@@ -11,8 +11,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-// markForbidden marks the hosts of a MAAS with entitlements on which the API key's user may not make VMs. Up to MAAS 3.7 that
-// does not depend on the host.
+// markForbidden marks the hosts of a MAAS with entitlements on which the API key's user may not make VMs. Up to MAAS
+// 3.7 that does not depend on the host.
 func markForbidden(ctx context.Context, asker rights.Asker, hosts []Host) error {
 	for i := range hosts {
 		host, use := &hosts[i], rights.VMs

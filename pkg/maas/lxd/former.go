@@ -10,7 +10,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
 
-// NoSuccessorError means that MAAS has no VM hosts any more, and that VMs on one of them can't be reached otherwise yet.
+// NoSuccessorError means that MAAS has no VM hosts any more, and that VMs on one of them can't be reached otherwise
+// yet.
 type NoSuccessorError struct {
 	// VMHost is the name of the former VM host.
 	VMHost string
@@ -27,8 +28,8 @@ func (e *NoSuccessorError) Error() string {
 		e.LXDHost, e.VMHost)
 }
 
-// former returns the LXDHost that was the VM host of a VM, as far as it leads to LXD, and allows the VM's namespace: what it
-// says of a VM decides whether that is gone.
+// former returns the LXDHost that was the VM host of a VM, as far as it leads to LXD, and allows the VM's namespace:
+// what it says of a VM decides whether that is gone.
 func (d *direct) former(ctx context.Context, vm VM) (*HostObject, error) {
 	objects, err := d.objects.HostObjects(ctx)
 	if err != nil {
@@ -71,8 +72,8 @@ func (d *direct) adopt(ctx context.Context, object *HostObject, vm VM, addresses
 	return server.Adopt(ctx, vm.Hostname, vm.Marks, addresses)
 }
 
-// findFormer looks for a VM that MAAS does not have any more on what was its VM host. Its addresses prove that it is ours, or our
-// marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
+// findFormer looks for a VM that MAAS does not have any more on what was its VM host. Its addresses prove that it is
+// ours, or our marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
 func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
 	object, err := d.former(ctx, vm)
 	var missing *NoSuccessorError

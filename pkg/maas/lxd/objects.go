@@ -49,8 +49,8 @@ type HostObject struct {
 	// Allows. To be placed there, VMs are of a namespace; "" is for VMs that are there. nil: all of it is known.
 	Open func(ctx context.Context, object *HostObject, namespace string, maxAge time.Duration)
 
-	// Server is how LXD is reached, unless Problem says why that is not known, or why the host is not Direct for this MAAS.
-	// This and the rest is for hosts whose VMs are made through LXD's own API.
+	// Server is how LXD is reached, unless Problem says why that is not known, or why the host is not Direct for this
+	// MAAS. This and the rest is for hosts whose VMs are made through LXD's own API.
 	Server  lxdhost.Options
 	Problem error
 
@@ -93,14 +93,14 @@ func (c *current) HostObjects(ctx context.Context) ([]HostObject, error) {
 	return objects, err
 }
 
-// serverKey identifies the project of the LXD at the address. Nothing is placed there before it proved its certificate to
-// the LXDHost's own.
+// serverKey identifies the project of the LXD at the address. Nothing is placed there before it proved its certificate
+// to the LXDHost's own.
 func (o *HostObject) serverKey() HostKey {
 	return HostKey(o.Server.Server().Key(o.Server.Project))
 }
 
-// isSameLXD reports whether two LXDHosts lead to one LXD, by whatever address. Only what is known of the VMs there may rest
-// on it: whoever makes an LXDHost can name any certificate.
+// isSameLXD reports whether two LXDHosts lead to one LXD, by whatever address. Only what is known of the VMs there may
+// rest on it: whoever makes an LXDHost can name any certificate.
 func (o *HostObject) isSameLXD(other *HostObject) bool {
 	return bytes.Equal(o.Server.ServerCertificate, other.Server.ServerCertificate)
 }

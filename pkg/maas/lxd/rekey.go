@@ -10,8 +10,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Rekey compares how MAAS switches the VM (GET machines/{id}/ op=power_parameters) with its LXDHost. A pair that came into
-// the Secret meanwhile is left for later: it is not known yet that LXD trusts it.
+// Rekey compares how MAAS switches the VM (GET machines/{id}/ op=power_parameters) with its LXDHost. A pair that came
+// into the Secret meanwhile is left for later: it is not known yet that LXD trusts it.
 func (d *direct) Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (bool, error) {
 	object, err := d.object(ctx, vm.HostRef)
 	if err != nil || object == nil || object.Problem != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
 
-// supportedProfile is the LXD profile that MAAS gives to each VM on a VM host, if the host has it. No other can be chosen
-// there.
+// supportedProfile is the LXD profile that MAAS gives to each VM on a VM host, if the host has it. No other can be
+// chosen there.
 const supportedProfile = "maas"
 
 // Service places and composes VMs on the LXD hosts of one MAAS, as one identity sees it. All users of that identity
@@ -34,14 +34,14 @@ func NewService(composer Composer, reservations *Reservations) *Service {
 	}
 }
 
-// GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project. Others
-// are not asked: with another zone, for example, a spec has other hosts. See VMSpec.Anywhere.
+// GetAvailableLXDHosts returns the hosts on which VMs of this spec may be placed: those with the wanted LXD project.
+// Others are not asked: with another zone, for example, a spec has other hosts. See VMSpec.Anywhere.
 func (s *Service) GetAvailableLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
 	return s.hosts(ctx, spec, hostsMaxAge)
 }
 
-// KnownLXDHosts is GetAvailableLXDHosts for reports: the figures are as whoever read them last, unless that is longer ago
-// than reservations are kept.
+// KnownLXDHosts is GetAvailableLXDHosts for reports: the figures are as whoever read them last, unless that is longer
+// ago than reservations are kept.
 func (s *Service) KnownLXDHosts(ctx context.Context, spec VMSpec) ([]Host, error) {
 	return s.hosts(ctx, spec, figuresMaxAge)
 }
@@ -90,8 +90,8 @@ func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Ho
 	return s.reservations.place(hosts, spec, peers)
 }
 
-// Room returns the room of each zone for more VMs of a spec, beside the peers and the VMs for which room is reserved; see
-// Survey.
+// Room returns the room of each zone for more VMs of a spec, beside the peers and the VMs for which room is reserved;
+// see Survey.
 func (s *Service) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	return s.reservations.survey(hosts, spec, peers)
 }

@@ -11,8 +11,8 @@ type Trial struct {
 // NewTrial returns a Trial in which nothing was placed yet.
 func NewTrial() *Trial { return &Trial{reservations: NewReservations()} }
 
-// Place chooses the host for a VM beside its peers, and takes the room. VMs that were placed before are peers already. The
-// error is an *LXDError with the reason for each host.
+// Place chooses the host for a VM beside its peers, and takes the room. VMs that were placed before are peers already.
+// The error is an *LXDError with the reason for each host.
 func (t *Trial) Place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	return t.reservations.place(hosts, spec, peers)
 }

@@ -22,8 +22,8 @@ const subnetMaxAge = time.Minute
 
 // NIC is the wanted connection of an interface.
 type NIC struct {
-	// Name is the interface's name in MAAS, or a network card's MAC address or tag; "" is the boot interface, or the bond
-	// or bridge that contains it.
+	// Name is the interface's name in MAAS, or a network card's MAC address or tag; "" is the boot interface, or the
+	// bond or bridge that contains it.
 	Name string `json:"name,omitempty"`
 	// Mode is one of maas.LinkMode*.
 	Mode string `json:"mode"`

@@ -19,8 +19,8 @@ func Arranged(machine *maas.Machine, wanted []WantedInterface) bool {
 	return next == nil && err == nil
 }
 
-// Arrange makes and changes the interfaces of an acquired machine as wanted, and returns the machine. It can be repeated.
-// Errors: *NICError, when the machine can't have one of them; nothing was changed, unless MAAS alone knew.
+// Arrange makes and changes the interfaces of an acquired machine as wanted, and returns the machine. It can be
+// repeated. Errors: *NICError, when the machine can't have one of them; nothing was changed, unless MAAS alone knew.
 func (s *Service) Arrange(ctx context.Context, permit maas.Permit, machine *maas.Machine, wanted []WantedInterface) (*maas.Machine, error) {
 	vlans, err := s.vlansFor(ctx, machine, wanted)
 	if err != nil {
@@ -81,7 +81,8 @@ func (s *Service) vlansFor(ctx context.Context, machine *maas.Machine, wanted []
 	return vlans, nil
 }
 
-// changeAndRead makes a call that changes the machine's interfaces, and reads it again: one call changes several of them.
+// changeAndRead makes a call that changes the machine's interfaces, and reads it again: one call changes several of
+// them.
 func (s *Service) changeAndRead(ctx context.Context, permit maas.Permit, machine *maas.Machine, change *InterfaceChange) (*maas.Machine, error) {
 	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return nil, change.send(ctx, client, permit, machine.SystemID)

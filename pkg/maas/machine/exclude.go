@@ -48,16 +48,17 @@ func (left Leftover) On(machine *maas.Machine) Leftover {
 	return left
 }
 
-// Exclude keeps a machine from being allocated here, until Include. Its owner, by the mark of a MaasMachine, gives it back, and has
-// not yet undone what it left on it; once another user has the machine, it can't. The caller has proven that the machine
-// is or was the owner's. The owner excludes it again in each reconcile.
+// Exclude keeps a machine from being allocated here, until Include. Its owner, by the mark of a MaasMachine, gives it
+// back, and has not yet undone what it left on it; once another user has the machine, it can't. The caller has proven
+// that the machine is or was the owner's. The owner excludes it again in each reconcile.
 func (s *Service) Exclude(m *maas.Machine, owner string, left Leftover) {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
 	s.exclusions.add(m, owner, left)
 }
 
-// Reserve excludes a machine for an owner who is about to change its storage layout, and reports whether nobody else excludes it.
+// Reserve excludes a machine for an owner who is about to change its storage layout, and reports whether nobody else
+// excludes it.
 func (s *Service) Reserve(m *maas.Machine, owner string) bool {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
@@ -77,7 +78,8 @@ func (e *exclusions) add(m *maas.Machine, owner string, left Leftover) {
 	e.machines[exclusion{m.SystemID, owner}] = excluded{hostname: m.Hostname, Leftover: left, until: e.clock().Add(excludedFor)}
 }
 
-// Excludes reports whether an owner excludes a machine here: it was proven to this process that the machine is or was the owner's.
+// Excludes reports whether an owner excludes a machine here: it was proven to this process that the machine is or was
+// the owner's.
 func (s *Service) Excludes(systemID, owner string) bool {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()
@@ -92,8 +94,8 @@ func (s *Service) Include(systemID, owner string) {
 	delete(s.exclusions.machines, exclusion{systemID, owner})
 }
 
-// LeftOn returns what others have left on a machine, by their last Exclude, as far as the machine still has it. An allocate
-// may take long, and return a machine that was excluded meanwhile.
+// LeftOn returns what others have left on a machine, by their last Exclude, as far as the machine still has it. An
+// allocate may take long, and return a machine that was excluded meanwhile.
 func (s *Service) LeftOn(m *maas.Machine, owner string) (left Leftover) {
 	s.exclusions.mu.Lock()
 	defer s.exclusions.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
-// failures are the bare-metal machines that failed, and that MAAS does not let us quarantine. They are forgotten with the
-// process; MaasMachines that failed report them again.
+// failures are the bare-metal machines that failed, and that MAAS does not let us quarantine. They are forgotten with
+// the process; MaasMachines that failed report them again.
 type failures struct {
 	cooldowns *cooldown.Cooldowns[string] // by system id
 	mu        sync.Mutex
@@ -49,8 +49,9 @@ func (s *Service) SetClock(now func() time.Time) {
 	s.exclusions.clock = now
 }
 
-// Failed records here that a machine failed: MAAS does not let us quarantine it. seenBy is the UID of the MaasMachine that has it: repeated reports of one
-// MaasMachine count as one failure. The machine cools down from then on, and for a while after BackInPool.
+// Failed records here that a machine failed: MAAS does not let us quarantine it. seenBy is the UID of the MaasMachine
+// that has it: repeated reports of one MaasMachine count as one failure. The machine cools down from then on, and for a
+// while after BackInPool.
 func (s *Service) Failed(m *maas.Machine, seenBy string) {
 	f := s.failures
 	f.mu.Lock()

@@ -24,7 +24,8 @@ const (
 type ImageError struct {
 	// Image and Architecture that are wanted. Architecture is empty if any will do.
 	Image, Architecture string
-	// Others are the architectures that MAAS has the image for, and There what it has instead, if it has none of the name.
+	// Others are the architectures that MAAS has the image for, and There what it has instead, if it has none of the
+	// name.
 	Others, There []string
 	// Incomplete: MAAS has the image, and not all of its files. It would deploy it in vain.
 	Incomplete bool
@@ -103,7 +104,8 @@ func (s *Service) Processors(ctx context.Context, name string) ([]string, error)
 	return processors, nil
 }
 
-// Lacks returns what is wrong with an image, or nil if it is among MAAS's images. wanted is amd64 and so on; empty: any.
+// Lacks returns what is wrong with an image, or nil if it is among MAAS's images. wanted is amd64 and so on; empty:
+// any.
 func Lacks(images []maas.Image, name, wanted string) *ImageError {
 	missing := &ImageError{Image: name, Architecture: wanted}
 	for _, image := range images {

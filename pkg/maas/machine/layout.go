@@ -39,8 +39,8 @@ type InterfaceChange struct {
 }
 
 // NextInterface returns the next call that brings the machine closer to the wanted interfaces; nil: they are as wanted.
-// It looks at all of them first: the error, a *NICError, is that the machine can't have one, whatever is done before. vlans are
-// those of the machine's fabrics; they are needed only while a VLAN is missing.
+// It looks at all of them first: the error, a *NICError, is that the machine can't have one, whatever is done before.
+// vlans are those of the machine's fabrics; they are needed only while a VLAN is missing.
 func NextInterface(machine *maas.Machine, wanted []WantedInterface, vlans []maas.VLAN) (*InterfaceChange, error) {
 	l := layoutOf(machine, vlans)
 	var next *InterfaceChange
@@ -97,8 +97,8 @@ func (l *layout) named(name string) *node {
 	return nil
 }
 
-// called returns the interfaces that a name, a MAC address or a tag means. A MAC address and a tag mean network cards: a
-// bond has the MAC address of a part.
+// called returns the interfaces that a name, a MAC address or a tag means. A MAC address and a tag mean network cards:
+// a bond has the MAC address of a part.
 func (l *layout) called(name string) []*node {
 	if n := l.named(name); n != nil {
 		return []*node{n}

@@ -18,8 +18,8 @@ import (
 const (
 	// useMaxAge is how old it may be what of a subnet is in use.
 	useMaxAge = 10 * time.Second
-	// namesMaxAge is how long a zone, resource pool or tag that MAAS listed is taken to be there, and namesRetry how often
-	// MAAS is asked for one that it lacks.
+	// namesMaxAge is how long a zone, resource pool or tag that MAAS listed is taken to be there, and namesRetry how
+	// often MAAS is asked for one that it lacks.
 	namesMaxAge = 10 * time.Minute
 	namesRetry  = 20 * time.Second
 	// maxNames is how many names a message has.

@@ -55,8 +55,8 @@ func (s *Service) AddRootDisk(ctx context.Context, permit maas.Permit, machine *
 	return err
 }
 
-// EndCommissioning ends the commissioning of a VM: the machine is Broken afterwards. A machine that is not Commissioning
-// is not changed, because MAAS would release one that is acquired.
+// EndCommissioning ends the commissioning of a VM: the machine is Broken afterwards. A machine that is not
+// Commissioning is not changed, because MAAS would release one that is acquired.
 func (s *Service) EndCommissioning(ctx context.Context, permit maas.Permit, machine *maas.Machine) (*maas.Machine, error) {
 	ended, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		now, err := client.GetMachine(ctx, machine.SystemID)

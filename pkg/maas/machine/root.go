@@ -11,8 +11,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Machines whose commissioning could not apply the layout that a script wrote are Ready, and MAAS allocates them, though
-// it can install nothing on them.
+// Machines whose commissioning could not apply the layout that a script wrote are Ready, and MAAS allocates them,
+// though it can install nothing on them.
 
 const (
 	// rootlessFor is how long a machine without a root file system is left out after it was met.

@@ -85,8 +85,8 @@ func (e *ComposedInsteadError) Error() string {
 	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname, e.VM.HostName())
 }
 
-// StaleVMHostsError is for an allocation that names VM hosts which this MAAS no longer has, or not by these names. The next
-// one names those that it has.
+// StaleVMHostsError is for an allocation that names VM hosts which this MAAS no longer has, or not by these names. The
+// next one names those that it has.
 type StaleVMHostsError struct{ cause error }
 
 // Error says what has changed.
@@ -97,7 +97,8 @@ func (e *StaleVMHostsError) Error() string {
 // Unwrap returns MAAS's error.
 func (e *StaleVMHostsError) Unwrap() error { return e.cause }
 
-// notAllocatable returns why MAAS gave no machine. If it knows nothing of the VM hosts that were named, these are forgotten.
+// notAllocatable returns why MAAS gave no machine. If it knows nothing of the VM hosts that were named, these are
+// forgotten.
 func (s *Service) notAllocatable(doing string, err error) error {
 	if maas.InvalidField(err, maas.NotOnVMHostsField) {
 		s.inventory.DropVMHosts()
@@ -106,8 +107,9 @@ func (s *Service) notAllocatable(doing string, err error) error {
 	return fmt.Errorf("%s a machine: %w", doing, err)
 }
 
-// Allocate takes a bare-metal machine that is neither quarantined nor excluded, nor cools down. maas.Conflict: none fits.
-// MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if there is a VM host that is not in constraints.NotOnVMHosts:
+// Allocate takes a bare-metal machine that is neither quarantined nor excluded, nor cools down. maas.Conflict: none
+// fits. MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if
+// there is a VM host that is not in constraints.NotOnVMHosts:
 // *ComposedInsteadError, if we did not know that host yet. *StaleVMHostsError: MAAS has not the VM hosts that it names.
 func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
 	notTags := []string{quarantine.Tag} // Pick has left out the others, and the machine is held.

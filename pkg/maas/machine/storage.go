@@ -14,8 +14,9 @@ import (
 )
 
 // MAAS changes partitions only while a machine is Ready, and so nobody's: an owner may not (api/machines.py:
-// set_storage_layout; api/partitions.py and volume_groups.py likewise). So a machine gets its layout after it was picked and
-// before it is acquired, and its former one when it is back in the pool. MAAS refuses both as soon as anybody has it.
+// set_storage_layout; api/partitions.py and volume_groups.py likewise). So a machine gets its layout after it was
+// picked and before it is acquired, and its former one when it is back in the pool. MAAS refuses both as soon as
+// anybody has it.
 
 // StorageWish is the storage layout that a machine is to have.
 type StorageWish struct {
@@ -37,8 +38,8 @@ const (
 	ssdTag       = "ssd" // set by MAAS's commissioning
 )
 
-// Plan returns the layout for a machine, or why the machine can't have it: it names the disks. What MAAS itself checks, such as
-// sizes, is left to MAAS.
+// Plan returns the layout for a machine, or why the machine can't have it: it names the disks. What MAAS itself checks,
+// such as sizes, is left to MAAS.
 func (w StorageWish) Plan(m *maas.Machine) (layout maas.StorageLayout, misfit string) {
 	layout = maas.StorageLayout{Name: w.Layout, Options: w.Options}
 	boot := m.BootDisk
@@ -100,8 +101,8 @@ func (w *DiskWish) misfit(d *maas.Disk) string {
 	return ""
 }
 
-// cacheDisk returns the disk that MAAS takes for the cache of a bcache, whatever it is asked for: the smallest SSD that is not the
-// boot disk (storage_layouts.py: get_cache_device compares ids with texts).
+// cacheDisk returns the disk that MAAS takes for the cache of a bcache, whatever it is asked for: the smallest SSD that
+// is not the boot disk (storage_layouts.py: get_cache_device compares ids with texts).
 func cacheDisk(m *maas.Machine) (best *maas.Disk) {
 	for _, d := range m.Disks {
 		if d.ID != m.BootDisk.ID && slices.Contains(d.Tags, ssdTag) && (best == nil || d.Size < best.Size) {
@@ -123,8 +124,8 @@ func (s *Service) Pick(ctx context.Context, constraints maas.AllocateParams, lea
 	return picked, nil
 }
 
-// SetStorage gives a Ready machine a storage layout, and returns the machine as it is then. maas.Conflict: it is not Ready.
-// maas.Invalid: it can't have the layout.
+// SetStorage gives a Ready machine a storage layout, and returns the machine as it is then. maas.Conflict: it is not
+// Ready. maas.Invalid: it can't have the layout.
 func (s *Service) SetStorage(ctx context.Context, permit maas.Permit, m *maas.Machine, layout maas.StorageLayout) (*maas.Machine, error) {
 	set, err := s.inventory.Change(m.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return client.SetStorageLayout(ctx, permit, m.SystemID, layout)
@@ -146,8 +147,8 @@ func Partitions(m *maas.Machine) (ids []int) {
 	return ids
 }
 
-// Free reads a machine, and returns it if it is Ready and nobody's; otherwise nil. A machine that is New is commissioned before
-// anybody gets it, and that sets its storage layout.
+// Free reads a machine, and returns it if it is Ready and nobody's; otherwise nil. A machine that is New is
+// commissioned before anybody gets it, and that sets its storage layout.
 func (s *Service) Free(ctx context.Context, systemID string) (*maas.Machine, error) {
 	m, err := s.inventory.Read(ctx, systemID)
 	if err != nil {

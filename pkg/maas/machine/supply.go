@@ -21,7 +21,8 @@ type Supply struct {
 	InUse int
 	// Broken are those that failed, or that a person marked as broken in MAAS.
 	Broken int
-	// CoolingDown are Ready, and not allocated for a while: they are quarantined, or still have an address that was theirs.
+	// CoolingDown are Ready, and not allocated for a while: they are quarantined, or still have an address that was
+	// theirs.
 	CoolingDown int
 }
 
@@ -99,8 +100,8 @@ func supply(machines []*maas.Machine, constraints maas.AllocateParams, skipped [
 	return zones
 }
 
-// WhyNone says why none of the machines can be allocated for constraints: how many lack what, and what became of the others.
-// It is "" if one could be, as far as is known here.
+// WhyNone says why none of the machines can be allocated for constraints: how many lack what, and what became of the
+// others. It is "" if one could be, as far as is known here.
 func (s *Service) WhyNone(machines []*maas.Machine, constraints maas.AllocateParams) string {
 	skipped := append(s.notAllocated(), constraints.NotHostnames...)
 	slices.Sort(skipped)

@@ -86,8 +86,8 @@ func linkBefore(link maas.Link) LinkBefore {
 	return out
 }
 
-// Undo returns the next call that undoes the arrangement on a machine; nil: it is undone. What is neither as it was nor as
-// the arrangement made it is another user's, and stays. address is the machine's static address, or "".
+// Undo returns the next call that undoes the arrangement on a machine; nil: it is undone. What is neither as it was nor
+// as the arrangement made it is another user's, and stays. address is the machine's static address, or "".
 func (a *Arrangement) Undo(machine *maas.Machine, address string) *InterfaceChange {
 	for _, iface := range machine.Interfaces {
 		if a.isMade(iface) && !a.isUsed(machine, iface) {
@@ -153,7 +153,8 @@ func (a *Arrangement) isOurs(link maas.Link, before InterfaceBefore, address str
 // isNone reports whether a link is the one that MAAS gives interfaces that have no other.
 func isNone(link LinkBefore) bool { return link == LinkBefore{Mode: maas.LinkModeLinkUp} }
 
-// relink returns the next call that brings an interface to its former VLAN and links. In another VLAN it loses its links.
+// relink returns the next call that brings an interface to its former VLAN and links. In another VLAN it loses its
+// links.
 func relink(now *maas.Interface, before InterfaceBefore) *InterfaceChange {
 	if vlanOf(now) != before.VLAN {
 		return &InterfaceChange{Update: &maas.InterfaceUpdate{VLANID: &before.VLAN}}

@@ -30,8 +30,8 @@ var (
 
 const seen = "a person runs this and sees the result"
 
-// KeptUnhosted is why a VM is kept whose LXD is no VM host of MAAS: released, it would be a machine for others, and MAAS
-// would delete its own record only.
+// KeptUnhosted is why a VM is kept whose LXD is no VM host of MAAS: released, it would be a machine for others, and
+// MAAS would delete its own record only.
 const KeptUnhosted = "MAAS can't delete a VM of an LXD that is no VM host: delete it in LXD (the machine's power configuration in MAAS " +
 	"has its address, project and name), then the machine in MAAS"
 

@@ -32,8 +32,8 @@ func NewWatchlist(settle time.Duration) *Watchlist {
 	return &Watchlist{settle: settle, seen: map[guard.Key]sighting{}}
 }
 
-// Update takes in the findings of an audit, and returns those that are ripe for a report and not reported yet. Findings of a
-// MAAS that could not be read are kept.
+// Update takes in the findings of an audit, and returns those that are ripe for a report and not reported yet. Findings
+// of a MAAS that could not be read are kept.
 func (w *Watchlist) Update(now time.Time, findings []Finding, isUnread func(guard.Server) bool) (ripe []Finding) {
 	next := maps.Clone(w.seen)
 	maps.DeleteFunc(next, func(machine guard.Key, _ sighting) bool { return !isUnread(machine.Server()) })

@@ -62,8 +62,8 @@ func HasHostname(machine *maas.Machine, hostname string) bool {
 
 // ProvenByAnnotations reports whether our annotations prove that a machine is ours. They do after its release failed
 // when MAAS had already removed the agent name, and for a VM of ours that was marked broken, which ends its
-// commissioning, or begins a release that never ends. MAAS removes the annotations only when the release is done, and no other user can acquire the
-// machine before that.
+// commissioning, or begins a release that never ends. MAAS removes the annotations only when the release is done, and
+// no other user can acquire the machine before that.
 func ProvenByAnnotations(machine *maas.Machine, hostname string) bool {
 	return machine.Status == maas.StatusReleasingFailed || (machine.Status == maas.StatusBroken && hostname != "" && machine.Hostname == hostname)
 }

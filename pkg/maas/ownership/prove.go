@@ -50,8 +50,8 @@ func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine)
 }
 
 // isTestedForUs reports whether a VM that was never acquired is tested, or has failed its tests, at the end of the
-// commissioning that we began. It has our annotations from when that was to be cut short, which was too late. MAAS shows
-// our user (GET users/ op=whoami) as its owner then.
+// commissioning that we began. It has our annotations from when that was to be cut short, which was too late. MAAS
+// shows our user (GET users/ op=whoami) as its owner then.
 func (p *Prover) isTestedForUs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
 	tested := machine.Status == maas.StatusTesting || machine.Status == maas.StatusFailedTesting
 	if !tested || id.Hostname == "" || machine.OSystem != "" || !id.isAnnotated(machine) {

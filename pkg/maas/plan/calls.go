@@ -2,8 +2,8 @@
 
 package plan
 
-// Calls are how many calls to MAAS a machine takes at most, beside the lists that all machines share and the DNS record of
-// the cluster's endpoint. 0 is not known.
+// Calls are how many calls to MAAS a machine takes at most, beside the lists that all machines share and the DNS record
+// of the cluster's endpoint. 0 is not known.
 type Calls struct{ Create, Delete int }
 
 // What a machine takes. A test of the manager counts the calls.

@@ -31,7 +31,8 @@ type Group struct {
 	Held string
 }
 
-// Scale makes the machines that a group lacks, and reports whether they fit. Of several that don't, the first is a step.
+// Scale makes the machines that a group lacks, and reports whether they fit. Of several that don't, the first is a
+// step.
 func (s *Simulation) Scale(g *Group) bool {
 	for len(s.of(g.Cluster, g.Owner)) < g.Replicas {
 		if step, fits := s.attempt(g); !fits {

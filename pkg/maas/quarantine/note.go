@@ -67,8 +67,9 @@ type Note struct {
 
 // Cause is why a machine is to be quarantined.
 type Cause struct {
-	// By is the mark of the MaasMachine that has the machine, which outlives its object: repeated reports of one MaasMachine
-	// count as one failure, and it ends what it began, also after it was moved to another management cluster.
+	// By is the mark of the MaasMachine that has the machine, which outlives its object: repeated reports of one
+	// MaasMachine count as one failure, and it ends what it began, also after it was moved to another management
+	// cluster.
 	By string
 	// Why is one line for people.
 	Why string

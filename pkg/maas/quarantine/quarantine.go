@@ -120,8 +120,8 @@ func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID stri
 // ErrHeld means that another manager is about to take the machine.
 var ErrHeld = errors.New("another manager is about to take the machine")
 
-// Hold is Exclude for a machine in the pool that the caller is about to change and then to acquire. ErrHeld: another manager is.
-// maas.Forbidden: the key's user may not change tags.
+// Hold is Exclude for a machine in the pool that the caller is about to change and then to acquire. ErrHeld: another
+// manager is. maas.Forbidden: the key's user may not change tags.
 //
 // Of several managers one makes the note: MAAS has one tag of a name.
 func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
@@ -157,9 +157,9 @@ func (s *Service) Acquired(ctx context.Context, permit maas.Permit, systemID str
 	return s.untag(ctx, permit, excluded, []string{systemID})
 }
 
-// Note has MAAS say that something is being done to a machine which is to be undone when it is back in the pool, and by whom. The
-// machine is the caller's. It stays until Include, also while the machine is not excluded. maas.Forbidden: the key's user may not
-// change tags.
+// Note has MAAS say that something is being done to a machine which is to be undone when it is back in the pool, and by
+// whom. The machine is the caller's. It stays until Include, also while the machine is not excluded. maas.Forbidden:
+// the key's user may not change tags.
 func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
 	tags, err := s.tags(ctx)
 	if err != nil {
@@ -355,8 +355,8 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	return lifted, s.forget(ctx, permit, k, slices.Sorted(maps.Keys(known)))
 }
 
-// ForgetLifted deletes the notes of machines that a person has taken the tag off before the end, as List showed them, no
-// older than maxAge. It reads each of them: this identity may not see a machine that has the tag still.
+// ForgetLifted deletes the notes of machines that a person has taken the tag off before the end, as List showed them,
+// no older than maxAge. It reads each of them: this identity may not see a machine that has the tag still.
 func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge time.Duration) error {
 	list, err := s.List(ctx, maxAge)
 	if err != nil {

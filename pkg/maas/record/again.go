@@ -12,15 +12,15 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// refusedPause is how long a call that MAAS refused is not sent again, whatever wakes its object meanwhile. No retry that
-// a person plans comes sooner.
+// refusedPause is how long a call that MAAS refused is not sent again, whatever wakes its object meanwhile. No retry
+// that a person plans comes sooner.
 const refusedPause = 30 * time.Second
 
 // remembered is how long it is remembered after that pause that MAAS refused a call.
 const remembered = 10 * time.Minute
 
-// LostError is a call whose response was lost. It is not sent again before the settle time is over; until then the error
-// is *UnsettledError.
+// LostError is a call whose response was lost. It is not sent again before the settle time is over; until then the
+// error is *UnsettledError.
 type LostError struct {
 	Op Op
 	// Left is the settle time.
@@ -87,8 +87,8 @@ func (r *Record) tooSoon(op Op) error {
 	return f.err
 }
 
-// Again returns MAAS's refusal of a call when it was last tried; nil if it did not refuse it. err is that of Call if the
-// call is not to be sent again yet: so whoever must ask MAAS before the call need not.
+// Again returns MAAS's refusal of a call when it was last tried; nil if it did not refuse it. err is that of Call if
+// the call is not to be sent again yet: so whoever must ask MAAS before the call need not.
 func (r *Record) Again(op Op) (refusal, err error) {
 	refusal = r.records.failure(attempt{r.object.GetUID(), op}).err
 	if refusal != nil && (!maas.HadNoEffect(refusal) || errors.Is(refusal, maas.Busy)) {

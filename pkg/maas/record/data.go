@@ -18,29 +18,32 @@ import (
 type Data struct {
 	// Pending are the calls whose outcome is not known; at most one for each operation, the latest.
 	Pending []Pending `json:"pending,omitempty"`
-	// Deployed is the machine that MAAS deploys, or has deployed, because this object asked for it; "" if there is none.
+	// Deployed is the machine that MAAS deploys, or has deployed, because this object asked for it; "" if there is
+	// none.
 	Deployed string `json:"deployed,omitempty"`
 	// Phase is the machine's current phase; nil while no phase is timed.
 	Phase *Phase `json:"phase,omitempty"`
-	// GivenBack is when bare metal that could not be deployed was given back, to be acquired again after a pause; nil if there is none.
+	// GivenBack is when bare metal that could not be deployed was given back, to be acquired again after a pause; nil
+	// if there is none.
 	GivenBack *metav1.Time `json:"givenBack,omitempty"`
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
 	// of lxd.Composer.HostRef.
 	Hosts []string `json:"hosts,omitempty"`
-	// Addresses are the MAC addresses of the VM that MAAS composed, sorted: they prove that it is ours when MAAS does not have it any more.
+	// Addresses are the MAC addresses of the VM that MAAS composed, sorted: they prove that it is ours when MAAS does
+	// not have it any more.
 	Addresses []string `json:"addresses,omitempty"`
 	// Cleanup is the progress of removing a VM that is being deleted, or that an earlier try made.
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
 	// Release is the last attempt to release the machine. The status shows it.
 	Release *infrav1.MachineReleaseStatus `json:"release,omitempty"`
-	// Storage is the storage layout that was set, or may have been, and is to be restored when nobody has the machine; nil if there
-	// is none.
+	// Storage is the storage layout that was set, or may have been, and is to be restored when nobody has the machine;
+	// nil if there is none.
 	Storage *StorageLayout `json:"storage,omitempty"`
 	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
 	// put into quarantine again.
 	Quarantine QuarantineState `json:"quarantine,omitempty"`
-	// Excluded is the machine that got a tag in MAAS, or may have, which keeps it from being allocated until all that is
-	// recorded here is undone; "" if there is none.
+	// Excluded is the machine that got a tag in MAAS, or may have, which keeps it from being allocated until all that
+	// is recorded here is undone; "" if there is none.
 	Excluded string `json:"excluded,omitempty"`
 	// Remediation is how far a MaasRemediation is. The status shows it.
 	Remediation *infrav1.RemediationProgress `json:"remediation,omitempty"`
@@ -76,8 +79,8 @@ func (l *StorageLayout) WasSet(partitions []int) bool {
 	return len(l.Partitions) > 0 && slices.Equal(l.Partitions, partitions)
 }
 
-// IsOn reports whether a machine with these partitions may still have the layout. If the call that set it was lost, its partitions are
-// not known.
+// IsOn reports whether a machine with these partitions may still have the layout. If the call that set it was lost, its
+// partitions are not known.
 func (l *StorageLayout) IsOn(partitions []int) bool {
 	return len(l.Partitions) == 0 || slices.Equal(l.Partitions, partitions)
 }
@@ -88,7 +91,8 @@ type QuarantineState string
 const (
 	// Quarantined means that MAAS has put it into quarantine.
 	Quarantined QuarantineState = "done"
-	// QuarantineRefused means that the API key may not quarantine machines. This process leaves the machine alone as long as it runs.
+	// QuarantineRefused means that the API key may not quarantine machines. This process leaves the machine alone as
+	// long as it runs.
 	QuarantineRefused QuarantineState = "refused"
 )
 
@@ -204,8 +208,8 @@ func (d *Data) CleanupSoFar() Cleanup {
 	return *d.Cleanup
 }
 
-// maxHosts bounds on how many hosts a VM may be made: the record must stay smaller than Kubernetes' limit. A host is one of them until it
-// says that it has not the VM.
+// maxHosts bounds on how many hosts a VM may be made: the record must stay smaller than Kubernetes' limit. A host is
+// one of them until it says that it has not the VM.
 const maxHosts = 32
 
 // MayAddHost reports whether the VM may be made on a host.

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Giving returns the record of giving back a machine that is kept: a part of this one, which must be opened anew afterwards. It is
-// in the object that keeps the machine, so giving back makes no other.
+// Giving returns the record of giving back a machine that is kept: a part of this one, which must be opened anew
+// afterwards. It is in the object that keeps the machine, so giving back makes no other.
 func (r *Record) Giving(systemID string) (*Record, error) {
 	giving := *r
 	giving.kept = systemID
@@ -38,7 +38,8 @@ func (r *Record) enter(whole Data) error {
 // Explain records what giving the machine back waits for. It is stored with the next change.
 func (r *Record) Explain(reason, message string) { r.whole.ExplainKept(r.kept, reason, message) }
 
-// Forget removes an annotation of the machine's object, as what it says is undone. If the machine is kept, the record has it.
+// Forget removes an annotation of the machine's object, as what it says is undone. If the machine is kept, the record
+// has it.
 func (r *Record) Forget(ctx context.Context, annotation string) error {
 	if r.kept != "" {
 		r.whole.forgetKept(r.kept, annotation)

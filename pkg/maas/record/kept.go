@@ -17,8 +17,8 @@ import (
 // maxKept bounds the annotation of a MaasCluster.
 const maxKept = 50
 
-// KeptMachine is a bare-metal machine without a MaasMachine. In MAAS it is Deployed, off, and has the mark of the one that
-// is gone.
+// KeptMachine is a bare-metal machine without a MaasMachine. In MAAS it is Deployed, off, and has the mark of the one
+// that is gone.
 type KeptMachine struct {
 	SystemID string `json:"systemID"`
 	Hostname string `json:"hostname"`
@@ -33,7 +33,8 @@ type KeptMachine struct {
 	// GivenBack means that nobody takes it any more.
 	GivenBack bool `json:"givenBack,omitempty"`
 
-	// What follows is of the MaasMachine that is gone, as far as the next one, or giving the machine back, goes on with it.
+	// What follows is of the MaasMachine that is gone, as far as the next one, or giving the machine back, goes on with
+	// it.
 
 	Machine     string                  `json:"machine"`
 	Labels      map[string]string       `json:"labels,omitempty"`
@@ -50,8 +51,8 @@ type KeptMachine struct {
 	Unknown `json:"-"`
 }
 
-// KeepMachine records that a machine waits: of its MaasMachine only what the next one, or giving it back, needs. It returns false
-// if the record is full.
+// KeepMachine records that a machine waits: of its MaasMachine only what the next one, or giving it back, needs. It
+// returns false if the record is full.
 func (d *Data) KeepMachine(m KeptMachine, now time.Time, lasts time.Duration) bool {
 	if d.KeptNamed(m.SystemID) != nil {
 		return true
@@ -104,8 +105,8 @@ func (d *Data) forgetKept(systemID, annotation string) {
 	}
 }
 
-// TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already, or
-// the first that fits; nil if there is none.
+// TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already,
+// or the first that fits; nil if there is none.
 func (d *Data) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
 	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == by })
 	if at < 0 {

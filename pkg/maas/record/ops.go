@@ -81,8 +81,8 @@ const (
 	// CloseVMHost tags a VM host or deletes it in MAAS. MAAS does not reuse ids of VM hosts, and the tag stays until
 	// the host is deleted.
 	CloseVMHost Repeatable = "a VM host's id is never given again"
-	// TendQuarantines changes notes on quarantined machines, which are about tags that no machine has, and takes the tag
-	// of a quarantine off machines when it is over, or when they were deployed; likewise for exclusions.
+	// TendQuarantines changes notes on quarantined machines, which are about tags that no machine has, and takes the
+	// tag of a quarantine off machines when it is over, or when they were deployed; likewise for exclusions.
 	TendQuarantines Repeatable = "a late one ends a quarantine or an exclusion early, at worst"
 )
 

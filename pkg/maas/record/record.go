@@ -62,7 +62,8 @@ func (s *Records) Open(object client.Object) (*Record, error) {
 //
 // The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
 // operation may still take effect, or one after which nothing may be acquired yet; do is not called then. Nor is it too
-// soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to stop lets it end.
+// soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to
+// stop lets it end.
 func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
 	if err := r.tooSoon(op); err != nil {
 		return err
@@ -223,8 +224,8 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	return after.GetResourceVersion(), nil
 }
 
-// read returns the object as Kubernetes has it now. An empty patch needs only the right to patch. If Kubernetes has another one of
-// its name by now, the error is apierrors.IsNotFound: nothing of this record is that one's.
+// read returns the object as Kubernetes has it now. An empty patch needs only the right to patch. If Kubernetes has
+// another one of its name by now, the error is apierrors.IsNotFound: nothing of this record is that one's.
 func (r *Record) read(ctx context.Context) (client.Object, error) {
 	live := r.copy()
 	if err := r.records.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
-// maxWithEntries bounds all annotations of an object, in bytes, when an entry is added to its record. Kubernetes takes 256 KiB:
-// the rest is for what becomes of the entries.
+// maxWithEntries bounds all annotations of an object, in bytes, when an entry is added to its record. Kubernetes takes
+// 256 KiB: the rest is for what becomes of the entries.
 const maxWithEntries = apivalidation.TotalAnnotationSizeLimitB / 2
 
 // maxText bounds each text in an entry, in bytes: it may change after the entry was added.
@@ -25,8 +25,8 @@ const maxText = 512
 
 func brief(why string) string { return text.OneLine(why, maxText) }
 
-// Add stores at once what add adds to the record, and reports whether it did. It does not if add returns false, if the annotations
-// would get too large, or if Kubernetes refuses them, as policies of others may: the record is full then.
+// Add stores at once what add adds to the record, and reports whether it did. It does not if add returns false, if the
+// annotations would get too large, or if Kubernetes refuses them, as policies of others may: the record is full then.
 func (r *Record) Add(ctx context.Context, add func(*Data) bool) (added bool, err error) {
 	err = r.Store(ctx, func(d *Data) {
 		before := *d
@@ -54,8 +54,8 @@ func sizeOf(annotations map[string]string) (size int) {
 	return size
 }
 
-// makeRoom removes annotations of others, the largest first, from an object that is being deleted and has too many to be changed:
-// nobody needs them any more, and what is in MAAS is given back with the record alone.
+// makeRoom removes annotations of others, the largest first, from an object that is being deleted and has too many to
+// be changed: nobody needs them any more, and what is in MAAS is given back with the record alone.
 func makeRoom(object client.Object) {
 	annotations := maps.Clone(object.GetAnnotations())
 	if object.GetDeletionTimestamp().IsZero() || sizeOf(annotations) <= apivalidation.TotalAnnotationSizeLimitB {

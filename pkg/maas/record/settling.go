@@ -16,9 +16,9 @@ import (
 // its own clock.
 const maxClockSkew = 10 * time.Minute
 
-// Records opens the records of objects, measures how long their calls have been pending, and remembers which ones failed. It counts from when this
-// process first saw them: the process that recorded them may have another clock. All reconcilers of a process share one.
-// It is safe for concurrent use.
+// Records opens the records of objects, measures how long their calls have been pending, and remembers which ones
+// failed. It counts from when this process first saw them: the process that recorded them may have another clock. All
+// reconcilers of a process share one. It is safe for concurrent use.
 type Records struct {
 	Client client.Client
 	// SettleTime is how long MAAS may take for a call whose response was lost.
@@ -54,14 +54,15 @@ func (e *UnsettledError) Error() string {
 		e.Pending, e.Op)
 }
 
-// Unsettled returns how much longer a pending call, but one of these, may take effect in MAAS, or 0: a machine may still be acquired
-// or changed.
+// Unsettled returns how much longer a pending call, but one of these, may take effect in MAAS, or 0: a machine may
+// still be acquired or changed.
 func (r *Record) Unsettled(but ...Op) time.Duration {
 	_, left := r.unsettled(func(op Op) bool { return !slices.Contains(but, op) })
 	return left
 }
 
-// unsettled returns the pending operation, of those that count, which may take effect for the longest time, and that time.
+// unsettled returns the pending operation, of those that count, which may take effect for the longest time, and that
+// time.
 func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
 	for _, p := range r.Pending {
 		if !counts(p.Op) || time.Since(p.At.Time) > r.records.SettleTime+maxClockSkew {

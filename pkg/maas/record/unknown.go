@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// Unknown are the fields of a part of the record that this version does not know, as a JSON object, or "": a later manager has
-// recorded them. They are written back with the part, and go with it. It is a text so that the parts can be compared.
+// Unknown are the fields of a part of the record that this version does not know, as a JSON object, or "": a later
+// manager has recorded them. They are written back with the part, and go with it. It is a text so that the parts can be
+// compared.
 type Unknown string
 
 type fields = map[string]json.RawMessage
@@ -61,8 +62,8 @@ func merge(text, more []byte) ([]byte, error) {
 	return json.Marshal(all) //nolint:wrapcheck // All of it was JSON before.
 }
 
-// unknownIn returns the fields of a JSON object that a struct lacks. Of a struct of the API, which has no place for them, it
-// returns those that the object in it has more.
+// unknownIn returns the fields of a JSON object that a struct lacks. Of a struct of the API, which has no place for
+// them, it returns those that the object in it has more.
 func unknownIn(text []byte, of reflect.Type) fields {
 	all, found := fields{}, fields{}
 	if !isObject(text) || json.Unmarshal(text, &all) != nil {

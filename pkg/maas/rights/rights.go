@@ -105,7 +105,8 @@ func (u Use) Users(pool string) string {
 // Answer is whether a key has an entitlement.
 type Answer int
 
-// The answers. Unknown: MAAS can't be asked now, as no machine of the pool is free. Absent: this MAAS has no such thing.
+// The answers. Unknown: MAAS can't be asked now, as no machine of the pool is free. Absent: this MAAS has no such
+// thing.
 const (
 	Unknown Answer = iota
 	Yes
@@ -202,8 +203,8 @@ func Where(a Asker, u Use, pools Pools) Pools {
 	}
 }
 
-// Require returns an *Error if a key may not be used so. What a use needs in a pool must be so in each of the pools, which
-// are asked for only then; what could not be found out counts as given.
+// Require returns an *Error if a key may not be used so. What a use needs in a pool must be so in each of the pools,
+// which are asked for only then; what could not be found out counts as given.
 func Require(ctx context.Context, a Asker, what string, u Use, pools Pools) error {
 	return demand(ctx, a, what, u, pools, require)
 }

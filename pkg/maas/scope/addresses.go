@@ -67,8 +67,8 @@ var sharedAddressSpace = netip.MustParsePrefix("100.64.0.0/10")
 // MachineAddresses returns a machine's addresses with the types of Cluster API and kubelet, each once: InternalIP, then
 // ExternalIP, then the names. Those that are preferred come first, in the order of the preference; the others keep
 // MAAS's order. Addresses that only the machine itself can use (link-local, loopback) are left out, and so are those in
-// notIts. An address is an ExternalIP if it is public, not preferred, and the machine has another address of its family.
-// Without an IP address the result is empty.
+// notIts. An address is an ExternalIP if it is public, not preferred, and the machine has another address of its
+// family. Without an IP address the result is empty.
 func MachineAddresses(m *maas.Machine, preferred Preference, notIts ...string) []clusterv1.MachineAddress {
 	ips := usable(m.IPAddresses, notIts)
 	if len(ips) == 0 {

@@ -25,8 +25,8 @@ import (
 // defaultLXDPort is the port of LXD's HTTPS API.
 const defaultLXDPort = "8443"
 
-// LXDServer returns how the LXD of a host is reached. *CredentialsError: the Secret in spec.credentialsRef is missing or
-// has no pair of certificate and key.
+// LXDServer returns how the LXD of a host is reached. *CredentialsError: the Secret in spec.credentialsRef is missing
+// or has no pair of certificate and key.
 func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Options, error) {
 	return f.lxdServer(ctx, host, 0)
 }
@@ -83,8 +83,8 @@ type hostObjects struct {
 	config  maas.Config
 }
 
-// HostObjects lists the LXDHosts of VM hosts, and those whose VMs are made through LXD's own API. The Problem of those that
-// are for another MAAS says so: some may have been for this one.
+// HostObjects lists the LXDHosts of VM hosts, and those whose VMs are made through LXD's own API. The Problem of those
+// that are for another MAAS says so: some may have been for this one.
 func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error) {
 	list := &infrav1.LXDHostList{}
 	if err := h.factory.Client.List(ctx, list); err != nil {

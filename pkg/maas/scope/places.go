@@ -10,8 +10,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Places are where the LXDHosts of MAAS's VM hosts belong, as MAAS has proven it. No other object of a VM host counts. The
-// zero value knows none.
+// Places are where the LXDHosts of MAAS's VM hosts belong, as MAAS has proven it. No other object of a VM host counts.
+// The zero value knows none.
 type Places struct {
 	mu    sync.RWMutex
 	known map[place]client.ObjectKey
@@ -32,8 +32,8 @@ func (p *Places) Put(where string, host *infrav1.LXDHost) {
 	p.known[place{where, host.Spec.VMHost.ID}] = client.ObjectKeyFromObject(host)
 }
 
-// Has reports whether an LXDHost is in its place: it is no VM host's, it is that of its VM host, or it is not known yet which
-// one that is. Whoever claims a VM host then has the right to adopt one.
+// Has reports whether an LXDHost is in its place: it is no VM host's, it is that of its VM host, or it is not known yet
+// which one that is. Whoever claims a VM host then has the right to adopt one.
 func (p *Places) Has(host *infrav1.LXDHost) bool {
 	if host.Spec.VMHost == nil {
 		return true

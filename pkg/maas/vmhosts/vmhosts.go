@@ -363,9 +363,9 @@ type Node struct {
 	Certificate string
 }
 
-// OnNode returns the VM hosts that run on a node: those that MAAS shows on it, if they have its name or MAAS reaches them
-// there (GET vm-hosts/{id}/ op=parameters); and those of its name that MAAS shows elsewhere, if MAAS reaches them there.
-// The node's own certificate proves more than an address. inDoubt are those of which MAAS says both.
+// OnNode returns the VM hosts that run on a node: those that MAAS shows on it, if they have its name or MAAS reaches
+// them there (GET vm-hosts/{id}/ op=parameters); and those of its name that MAAS shows elsewhere, if MAAS reaches them
+// there. The node's own certificate proves more than an address. inDoubt are those of which MAAS says both.
 func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (on, inDoubt []maas.VMHost, err error) {
 	for _, h := range hosts {
 		shown, named := node.isShown(h), node.Name != "" && h.Name == node.Name

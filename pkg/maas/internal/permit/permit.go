@@ -24,8 +24,8 @@ func (p Permit) IsGiven() bool { return p.given }
 // SendBefore returns the time after which no call is sent, and whether there is one.
 func (p Permit) SendBefore() (at time.Time, limited bool) { return p.before, !p.before.IsZero() }
 
-// VM allows a call that stops or deletes a VM on its host, where others may have its name and marks later. The zero value allows
-// none.
+// VM allows a call that stops or deletes a VM on its host, where others may have its name and marks later. The zero
+// value allows none.
 type VM struct{ permit Permit }
 
 // ForVM makes the permit for a call that stops or deletes a VM.
