@@ -526,7 +526,11 @@ type losing struct {
 
 func (l *losing) between(lxd http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodDelete || !strings.HasPrefix(r.URL.Path, "/1.0/instances/") {
+		ofVM := strings.HasPrefix(r.URL.Path, "/1.0/instances/")
+		if ofVM && r.Method != http.MethodDelete && l.phase == simulator.After && l.deleted.Load() > 0 && !l.over.Load() {
+			panic(http.ErrAbortHandler) // Whether the VM is gone by then is not known.
+		}
+		if r.Method != http.MethodDelete || !ofVM {
 			lxd.ServeHTTP(w, r)
 			return
 		}

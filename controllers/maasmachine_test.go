@@ -258,7 +258,7 @@ func TestRefusals(t *testing.T) {
 		condition, reason string
 		text              string
 	}{
-		"no machine fits":          {infrav1.MaasMachineSpec{MinCPU: 64}, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason, "cpu_count"},
+		"no machine fits":          {infrav1.MaasMachineSpec{MinCPU: 64}, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason, "2 with less than 64 cores of CPU (spec.minCPU)"},
 		"no host fits":             {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "3 host(s): 3 too small for the VM"},
 		"no host in the zone":      {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "default" }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "not in zone default"},
 		"a profile":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Profile: "fast"} }), infrav1.LXDHostSelectedCondition, infrav1.ProfileNotFoundReason, "maas"},

@@ -136,7 +136,7 @@ func TestEveryKindIsInTheTableOfTheObjects(t *testing.T) {
 func TestLXDHostsAreLookedForInANamespace(t *testing.T) {
 	for _, document := range documents(t) {
 		for line := range strings.Lines(read(t, document)) {
-			looks := regexp.MustCompile("kubectl get (?:lxdhosts?|lxh)\\b").MatchString(line)
+			looks := regexp.MustCompile(`kubectl get (?:lxdhosts?|lxh)\b`).MatchString(line)
 			if looks && !regexp.MustCompile(`(?:--all-namespaces|--namespace|-A\b|-n )`).MatchString(line) {
 				t.Errorf("%s: %s", document, line)
 			}

@@ -44,7 +44,7 @@ const (
 	// others. It was rolled back, so nothing in MAAS's database changed. Effects outside of the database are possible:
 	// compose may have made the VM on the host. It is Unavailable, too.
 	Busy Kind = "Busy"
-	// Untrusted: a server responds, and its certificate can't be verified, or it has none. Nothing was sent. It is
+	// Untrusted (a server responds, and its certificate can't be verified, or it has none): nothing was sent. It is
 	// Unavailable, too.
 	Untrusted Kind = "Untrusted"
 	// Unavailable (no response, a broken response, 429 or 5xx): it may pass. A call that changes something may have

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -41,9 +42,9 @@ func TestASandboxIsVisited(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	// One that was killed is newer, and does not answer.
-	for _, control := range []string{server.URL + "/control", gone.URL} {
-		dir, err := os.MkdirTemp("", "capmaas-sandbox-")
-		if err != nil {
+	for i, control := range []string{server.URL + "/control", gone.URL} {
+		dir := filepath.Join(os.TempDir(), fmt.Sprintf("capmaas-sandbox-%d", i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := writeVariables(dir, [][2]string{{"KUBECONFIG", "it's here"}, {controlVariable, control}}); err != nil {

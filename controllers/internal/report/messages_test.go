@@ -199,7 +199,7 @@ func (r *region) handshake(name string, at time.Time) error {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
-	connection, err := net.Dial("tcp", server.Listener.Addr().String())
+	connection, err := (&net.Dialer{}).DialContext(r.t.Context(), "tcp", server.Listener.Addr().String())
 	if err != nil {
 		return err
 	}

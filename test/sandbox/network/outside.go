@@ -66,16 +66,26 @@ func tunnel(ctx context.Context, proxy *url.URL, hostPort string) (net.Conn, err
 	buffered := bufio.NewReader(connection)
 	err = request.Write(connection)
 	if err == nil {
-		var response *http.Response
-		if response, err = http.ReadResponse(buffered, request); err == nil && response.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s answers %s: %w", proxy.Redacted(), response.Status, ErrUnreachable)
-		}
+		err = accepted(buffered, request, proxy)
 	}
 	if err != nil {
 		_ = connection.Close()
 		return nil, err
 	}
 	return &tunnelled{connection, buffered}, nil
+}
+
+// accepted reads the response of a proxy. What follows it is not read.
+func accepted(from *bufio.Reader, request *http.Request, proxy *url.URL) error {
+	response, err := http.ReadResponse(from, request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		return fmt.Errorf("%s responds %s: %w", proxy.Redacted(), response.Status, ErrUnreachable)
+	}
+	return nil
 }
 
 // tunnelled is a connection of which some may have been read already.

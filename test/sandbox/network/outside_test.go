@@ -74,7 +74,7 @@ func TestProgramsInTheSandboxsNetworkReachOtherServers(t *testing.T) {
 func usersProxy(t *testing.T, server string) string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		target, err := net.Dial("tcp", server)
+		target, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", server)
 		if err != nil || r.Method != http.MethodConnect || r.Host != "example.com:443" || r.Header.Get("Proxy-Authorization") == "" {
 			http.Error(w, fmt.Sprint(r.Method, r.Host, err), http.StatusBadRequest)
 			return
