@@ -53,7 +53,7 @@ func (p *publisher) startOperator(t *testing.T, box *sandbox.Sandbox) {
 		ModuleDir: filepath.Join(repositoryRoot, "hack", "tools", "operator"), Dir: t.TempDir(), LogDir: box.LogDir,
 	}, []capi.External{{
 		Name: "capi-operator", Module: "sigs.k8s.io/cluster-api-operator", CertificateFlag: "--webhook-cert-dir",
-		Env: []string{"HOME=" + t.TempDir(), "SSL_CERT_FILE=" + p.authority},
+		Env: []string{"HOME=" + t.TempDir(), "SSL_CERT_FILE=" + p.authority, "GOPROXY=https://" + moduleProxy},
 	}})
 	if err != nil {
 		t.Fatal(err)

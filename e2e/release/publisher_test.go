@@ -67,6 +67,9 @@ type publisher struct {
 	env       []string
 }
 
+// moduleProxy is the host of the stand-in for a proxy of Go modules.
+const moduleProxy = "modules.example.com"
+
 func newPublisher(t *testing.T) *publisher {
 	t.Helper()
 	p := &publisher{dir: t.TempDir(), home: t.TempDir(), managers: t.TempDir(), tools: os.Getenv("CAPMAAS_BIN")}
@@ -76,7 +79,7 @@ func newPublisher(t *testing.T) *publisher {
 	p.registry = p.host + "/capmaas"
 
 	sites := httptest.NewUnstartedServer(http.HandlerFunc(p.serveSites))
-	own := certificate(t, "github.com", "api.github.com", "proxy.golang.org")
+	own := certificate(t, "github.com", "api.github.com", moduleProxy)
 	sites.TLS = &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}
 	sites.StartTLS()
 	t.Cleanup(sites.Close)
@@ -92,7 +95,7 @@ func newPublisher(t *testing.T) *publisher {
 	p.env = []string{
 		"HOME=" + p.home, "XDG_CONFIG_HOME=" + p.home, "PATH=" + path,
 		"HTTPS_PROXY=" + proxy.URL, "NO_PROXY=127.0.0.1", "SSL_CERT_FILE=" + p.authority,
-		"CLUSTERCTL_DISABLE_VERSIONCHECK=true", "CLUSTER_TOPOLOGY=true", "COSIGN_PASSWORD=",
+		"GOPROXY=https://" + moduleProxy, "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "CLUSTER_TOPOLOGY=true", "COSIGN_PASSWORD=",
 	}
 	p.must(t, p.home, "cosign", "generate-key-pair")
 	p.publicKey = filepath.Join(p.home, "cosign.pub")
@@ -143,7 +146,7 @@ func certificate(t *testing.T, names ...string) tls.Certificate {
 // serveSites serves the files of releases as GitHub does, and their versions as Go's module proxy does: there clusterctl
 // and the Cluster API Operator look for them.
 func (p *publisher) serveSites(w http.ResponseWriter, r *http.Request) {
-	if r.Host == "proxy.golang.org" {
+	if r.Host == moduleProxy {
 		serveVersions(w, r)
 		return
 	}
