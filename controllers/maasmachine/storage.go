@@ -70,7 +70,7 @@ func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.Allocat
 	}
 	free, err := l.Machines.Free(ctx, id)
 	if errors.Is(err, maas.NotFound) || (err == nil && free == nil) {
-		return nil, nil //nolint:nilnil // It is gone, or somebody has it.
+		return nil, nil //nolint:nilnil // It is gone, or another user has it.
 	}
 	if err != nil {
 		return nil, err
