@@ -15,7 +15,7 @@
 # KUBEBUILDER_ASSETS  where set, control-plane binaries that exist there are linked instead of built.
 #
 # A tool is built again only when what it is made of changed: a hash of its
-# go.mod, go.sum, this script and the Go version is kept in $BIN/.stamps. It
+# go.mod, go.sum, package, flags and the Go version is kept in $BIN/.stamps. It
 # speaks of content, not of times, so a bin/ restored from a cache is as good as new.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -117,7 +117,7 @@ kubernetes_version_flags() {
 
 # ldflags_of TOOL prints the linker flags that tell it its own version.
 ldflags_of() {
-  local dir version
+  local dir version minor package
   dir=$(module_dir "$1")
   printf -- '-s -w'
   case $1 in
@@ -133,6 +133,12 @@ ldflags_of() {
   helm)
     version=$(pinned "$dir" helm.sh/helm/v3)
     printf ' -X helm.sh/helm/v3/internal/version.version=%s' "$version"
+    # As Helm's own Makefile: what Kubernetes `helm template` and `helm lint` take for the cluster's.
+    version=$(pinned "$dir" k8s.io/client-go)
+    IFS=. read -r _ minor _ <<<"$version"
+    for package in lint/rules chartutil; do
+      printf ' -X helm.sh/helm/v3/pkg/%s.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/%s.k8sVersionMinor=%s' "$package" "$package" "$minor"
+    done
     ;;
   containerd*)
     version=$(pinned "$dir" github.com/containerd/containerd/v2)
@@ -145,23 +151,23 @@ ldflags_of() {
   esac
 }
 
-# stamp_of TOOL prints what its binary depends on, as a hash.
+# stamp_of TOOL FLAGS prints what its binary depends on, as a hash.
 stamp_of() {
   local dir
   dir=$(module_dir "$1")
-  cat "$dir/go.mod" "$dir/go.sum" "${BASH_SOURCE[0]}" <(go version) | sha256sum | cut -d' ' -f1
+  cat "$dir/go.mod" "$dir/go.sum" <(package_of "$1") <(echo "$2") <(go version) | sha256sum | cut -d' ' -f1
 }
 
-# watch_build PID TOOL shows that a build is alive: seconds in a terminal, else a line per half minute.
+# watch_build PID TOOL PLACE shows that a build is alive: seconds in a terminal, else a line per half minute.
 watch_build() {
-  local pid=$1 tool=$2 began=$SECONDS elapsed said=0
+  local pid=$1 tool=$2 place=$3 began=$SECONDS elapsed said=0
   while kill -0 "$pid" 2>/dev/null; do
     elapsed=$((SECONDS - began))
     if [[ -t 2 ]]; then
-      printf '\r  %-24s building %4ds ' "$tool" "$elapsed" >&2
+      printf '\r  %-24s building %4ds  (%s)' "$tool" "$elapsed" "$place" >&2
     elif ((elapsed >= said + 30)); then
       said=$elapsed
-      printf '  %-24s still building after %ds\n' "$tool" "$elapsed" >&2
+      printf '  %-24s still building after %ds  (%s)\n' "$tool" "$elapsed" "$place" >&2
     fi
     sleep 1
   done
@@ -189,17 +195,21 @@ announce() {
   echo "Building tools into $BIN (the first time takes some ten minutes on two cores, afterwards none):" >&2
 }
 
-# build TOOL builds it, unless its binary is there and made of the same things.
+# is_built TOOL reports whether its binary is there and made of the same things, or is linked.
+is_built() {
+  local path
+  path=$(path_of "$1")
+  link_asset "$1" || [[ -x $path && ! -L $path && $(cat "$BIN/.stamps/$1" 2>/dev/null) == "$(stamp_of "$1" "$(ldflags_of "$1")")" ]]
+}
+
+# build TOOL PLACE builds it; its place in the line is shown.
 build() {
-  local tool=$1 package path stamp flags log pid began=$SECONDS
+  local tool=$1 place=$2 package path stamp flags log pid began=$SECONDS
   package=$(package_of "$tool")
   path=$(path_of "$tool")
-  if link_asset "$tool"; then return; fi
-  stamp=$(stamp_of "$tool")
-  if [[ -x $path && ! -L $path && $(cat "$BIN/.stamps/$tool" 2>/dev/null) == "$stamp" ]]; then return; fi
-
-  announce
   flags=$(ldflags_of "$tool")
+  stamp=$(stamp_of "$tool" "$flags")
+  announce
   log=$BIN/.stamps/$tool.log
   (cd "$(module_dir "$tool")" &&
     exec env CGO_ENABLED=0 GOWORK=off \
@@ -207,7 +217,7 @@ build() {
   pid=$!
   # shellcheck disable=SC2064 # the pid is known now
   trap "kill $pid 2>/dev/null || true" EXIT
-  watch_build "$pid" "$tool"
+  watch_build "$pid" "$tool" "$place"
   if ! wait "$pid"; then
     trap - EXIT
     cat "$log" >&2
@@ -218,11 +228,11 @@ build() {
   rm -f "$path" "$log"
   mv "$path.new" "$path"
   echo "$stamp" >"$BIN/.stamps/$tool"
-  printf '  %-24s built in %ds\n' "$tool" $((SECONDS - began)) >&2
+  printf '  %-24s built in %ds  (%s)\n' "$tool" $((SECONDS - began)) "$place" >&2
 }
 
 main() {
-  local tool
+  local tool missing=() i
   # shellcheck disable=SC2086 # a list of words
   if (($# == 0)); then set -- $tools; fi
   for tool in "$@"; do package_of "$tool" >/dev/null; done
@@ -233,7 +243,8 @@ main() {
     echo "  waiting for another build of the tools" >&2
     flock 9
   fi
-  for tool in "$@"; do build "$tool"; done
+  for tool in "$@"; do is_built "$tool" || missing+=("$tool"); done
+  for i in "${!missing[@]}"; do build "${missing[i]}" "$((i + 1)) of ${#missing[@]}"; done
 }
 
 main "$@"
