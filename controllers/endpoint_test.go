@@ -48,10 +48,10 @@ func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
 	}
 }
 
-// pair makes two control planes whose addresses are in the endpoint's record.
+// pair makes two control planes, a VM and bare metal, whose addresses are in the endpoint's record.
 func (w *world) pair(cluster *infrav1.MaasCluster) (first, second *infrav1.MaasMachine, both []string) {
 	w.t.Helper()
-	first, second = w.newMachine("cp-0", true, vm), w.newMachine("cp-1", true, vm)
+	first, second = w.newMachine("cp-0", true, vm), w.newMachine("cp-1", true, infrav1.MaasMachineSpec{})
 	for _, m := range []*infrav1.MaasMachine{first, second} {
 		w.deployed(m)
 		w.join(m)

@@ -320,6 +320,35 @@ func TestSomebodyElsesHands(t *testing.T) {
 		w.eventually(m, "failed", func() bool { return m.Status.FailureReason == infrav1.MachineMissingReason })
 		w.delete(m)
 	})
+	t.Run("a VM that its host lost is a failure, and its deletion ends, whether MAAS noticed or not", func(t *testing.T) {
+		for _, noticed := range []bool{true, false} {
+			m := w.newMachine(fmt.Sprintf("lost-%t", noticed), false, vm)
+			w.deployed(m)
+			if !w.maas.DeleteVM(m.Status.LXDHost, m.Status.Hostname) {
+				t.Fatalf("there is no VM %s on %s", m.Status.Hostname, m.Status.LXDHost)
+			}
+			if noticed {
+				w.lookAtHosts()
+				w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
+			}
+			w.delete(m)
+		}
+	})
+	t.Run("a machine that is renamed and moved stays what it is", func(t *testing.T) {
+		for kind, spec := range map[string]infrav1.MaasMachineSpec{"vm": vm, "metal": {}} {
+			m := w.newMachine("moved-"+kind, false, spec)
+			w.deployed(m)
+			is := m.Spec.ProviderID
+			w.maasCall(http.MethodPut, "machines/"+m.Spec.SystemID+"/", url.Values{"hostname": {"renamed-" + kind}, "zone": {"default"}})
+			w.eventually(m, "known as MAAS has it now", func() bool {
+				return m.Status.Hostname == "renamed-"+kind && m.Status.FailureDomain == "default" && m.Status.Ready
+			})
+			if m.Spec.ProviderID != is {
+				t.Errorf("the provider ID was %s, and is %s", is, m.Spec.ProviderID)
+			}
+			w.delete(m)
+		}
+	})
 	t.Run("a machine that lost its power is told, and told to be well again", func(t *testing.T) {
 		m := w.newMachine("off", false, vm)
 		w.deployed(m)
@@ -367,7 +396,8 @@ func TestDeletionWithoutOwners(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A machine with our VM's name that is no VM was made by another client: it is neither used nor deleted.
+// A machine with our VM's name that is no VM was made by another client: it is neither used nor deleted. The VM is made when
+// the name is free.
 func TestATakenNameIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -377,10 +407,13 @@ func TestATakenNameIsNotAdopted(t *testing.T) {
 	w.maasCall(http.MethodPost, "machines/", url.Values{
 		"hostname": {name}, "architecture": {"amd64/generic"}, "mac_addresses": {"52:54:00:00:00:01"}, "power_type": {"manual"}, "commission": {"false"},
 	})
-	before := w.maas.State()
+	before, theirs := w.maas.State(), "machines/"+w.named(name)+"/"
 	m := w.newMachine("m", false, vm)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	w.maasCall(http.MethodPut, theirs, url.Values{"hostname": {"theirs"}})
+	w.deployed(m)
 	w.delete(m)
+	w.maasCall(http.MethodPut, theirs, url.Values{"hostname": {name}})
 	w.unchanged(before)
 }
 

@@ -125,6 +125,9 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 		w.nudge(waits)
 		return w.sees(ctx, waits) == nil && conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
 	})
+	if got := w.internal(waits); !slices.Equal(got, []string{"10.77.0.121"}) {
+		t.Errorf("it has the addresses %v", got)
+	}
 }
 
 // A server is not taken for a Secret that is not there, or has no data.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -23,19 +22,19 @@ func TestKubernetesIsGone(t *testing.T) {
 	w := newWorld(t)
 	c := w.cluster(life.Namespace, "kube")
 	w.withoutKubernetesAfter("allocate", func() {
-		c.Add(clusters.Machine{Name: "kube-a", VM: true, StaticIP: "10.77.0.62"}, clusters.Machine{Name: "kube-b", VM: true, Worker: true},
-			clusters.Machine{Name: "kube-c", Worker: true}, clusters.Machine{Name: "kube-d", Worker: true})
+		c.add(machine{name: "kube-a", vm: true, staticIP: "10.77.0.62"}, machine{name: "kube-b", vm: true, worker: true},
+			machine{name: "kube-c", worker: true}, machine{name: "kube-d", worker: true})
 	})
-	c.AwaitRunning("kube-a", "kube-b", "kube-c", "kube-d")
-	c.Settled()
+	c.awaitRunning("kube-a", "kube-b", "kube-c", "kube-d")
+	c.settled()
 	w.withoutKubernetesAfter("release", func() {
 		for _, name := range []string{"kube-b", "kube-c", "kube-d"} {
-			c.Remove(name)
+			c.remove(name)
 		}
 	})
-	c.AwaitGone("kube-b", "kube-c", "kube-d")
-	c.AwaitRunning("kube-a")
-	c.Settled()
+	c.awaitGone("kube-b", "kube-c", "kube-d")
+	c.awaitRunning("kube-a")
+	c.settled()
 	w.end(c)
 }
 

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -40,10 +39,10 @@ type outage struct {
 	// lasts is how long the outage lasts.
 	lasts time.Duration
 
-	steady, growing *clusters.Cluster
+	steady, growing *cluster
 	away            *sandbox.Away
 	before          int // calls without a response before the outage
-	names           map[*clusters.Cluster][]string
+	names           map[*cluster][]string
 }
 
 func TestMAASRefusesConnections(t *testing.T) {
@@ -60,29 +59,29 @@ func TestMAASNeverAnswers(t *testing.T) {
 // run stops MAAS while it composes a VM of one cluster, and deletes a VM of another meanwhile.
 func (o *outage) run() {
 	o.steady = o.cluster(life.Namespace, "steady",
-		clusters.Machine{Name: "steady-a", VM: true, StaticIP: "10.77.0.60"}, clusters.Machine{Name: "steady-b", Worker: true},
-		clusters.Machine{Name: "steady-c", VM: true, Worker: true})
-	o.steady.AwaitRunning("steady-a", "steady-b", "steady-c")
-	o.steady.Settled()
+		machine{name: "steady-a", vm: true, staticIP: "10.77.0.60"}, machine{name: "steady-b", worker: true},
+		machine{name: "steady-c", vm: true, worker: true})
+	o.steady.awaitRunning("steady-a", "steady-b", "steady-c")
+	o.steady.settled()
 	o.growing = o.cluster(life.Namespace, "growing")
-	o.names = map[*clusters.Cluster][]string{
+	o.names = map[*cluster][]string{
 		o.steady: {"steady-a", "steady-b", "steady-c"}, o.growing: {"growing-a", "growing-b", "growing-c", "growing-d"},
 	}
 	o.before = unanswered(o.T)
 	o.leaveDuring("compose", func() {
-		o.growing.Add(clusters.Machine{Name: "growing-a", VM: true, StaticIP: "10.77.0.61"}, clusters.Machine{Name: "growing-b", VM: true, Worker: true},
-			clusters.Machine{Name: "growing-c", Worker: true}, clusters.Machine{Name: "growing-d", Worker: true})
+		o.growing.add(machine{name: "growing-a", vm: true, staticIP: "10.77.0.61"}, machine{name: "growing-b", vm: true, worker: true},
+			machine{name: "growing-c", worker: true}, machine{name: "growing-d", worker: true})
 	})
-	o.steady.Remove("steady-c")
+	o.steady.remove("steady-c")
 	o.everybodySays(infrav1.MAASUnavailableReason)
 	calls, writes := o.watch()
 	tried := unanswered(o.T) - o.before
 	o.bring()
-	o.steady.AwaitGone("steady-c")
-	o.steady.AwaitRunning("steady-a", "steady-b")
-	o.growing.AwaitRunning(o.names[o.growing]...)
-	o.steady.Settled()
-	o.growing.Settled()
+	o.steady.awaitGone("steady-c")
+	o.steady.awaitRunning("steady-a", "steady-b")
+	o.growing.awaitRunning(o.names[o.growing]...)
+	o.steady.settled()
+	o.growing.settled()
 	o.checkEvents()
 	o.end(o.growing, o.steady)
 	o.Logf("MAAS was away, and %d calls had no answer, %d of them in %s; objects changed %d times in that time", tried, calls, o.lasts, writes)
@@ -135,7 +134,7 @@ func (o *outage) everybodySays(reason string) {
 	o.Helper()
 	for c, names := range o.names {
 		for _, name := range names {
-			c.AwaitReason(name, reason)
+			c.awaitReason(name, reason)
 		}
 	}
 }
@@ -143,7 +142,7 @@ func (o *outage) everybodySays(reason string) {
 // watch waits through the outage, and checks that there are few calls and writes meanwhile. It returns their numbers.
 func (o *outage) watch() (calls, written int) {
 	o.Helper()
-	o.growing.Wait("the outage to be noticed", func() (bool, string, error) {
+	o.growing.wait("the outage to be noticed", func() (bool, string, error) {
 		first := unanswered(o.T) - o.before
 		return first >= noticedAfter, fmt.Sprintf("%d calls had no answer", first), nil
 	})
@@ -205,7 +204,7 @@ func (o *outage) conditions() map[string]string {
 	says := map[string]string{}
 	for c, names := range o.names {
 		for _, name := range names {
-			m := c.MaasMachine(name)
+			m := c.maasMachine(name)
 			if m == nil {
 				o.Fatalf("%s is gone, and MAAS could not be asked", name)
 			}
@@ -220,7 +219,7 @@ func (o *outage) versions() map[string]string {
 	versions := map[string]string{}
 	for c, names := range o.names {
 		for _, name := range names {
-			if m := c.MaasMachine(name); m != nil {
+			if m := c.maasMachine(name); m != nil {
 				versions[name] = m.ResourceVersion
 			}
 		}
@@ -233,7 +232,7 @@ func (o *outage) checkEvents() {
 	o.Helper()
 	for c, names := range o.names {
 		for _, name := range names {
-			if n := c.Events(name)[infrav1.MAASUnavailableReason]; n > 1 {
+			if n := c.events(name)[infrav1.MAASUnavailableReason]; n > 1 {
 				o.Errorf("%s: %d events say that MAAS is away, want at most one", name, n)
 			}
 		}

@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -54,16 +51,11 @@ func newWorld(t *testing.T) *world {
 	return &world{T: t, auditor: auditor}
 }
 
-func (w *world) cluster(namespace, name string, machines ...clusters.Machine) *clusters.Cluster {
-	w.Helper()
-	return clusters.New(w.T, box, clusters.Options{Key: client.ObjectKey{Namespace: namespace, Name: name}, Auditor: w.auditor}, machines...)
-}
-
 // end deletes clusters, and checks that MAAS is as it was before the first of them.
-func (w *world) end(all ...*clusters.Cluster) {
+func (w *world) end(all ...*cluster) {
 	w.Helper()
 	for _, c := range all {
-		c.Delete()
+		c.delete()
 	}
 	findings, err := w.auditor.Gone(w.Context(), audit.Who{})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/e2e/chaos/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
@@ -26,10 +25,10 @@ func TestLeaderDies(t *testing.T) {
 	died := make(chan string, 2)
 	kill := func() { died <- w.kill(w.leader()) }
 	w.after("compose", kill)
-	c.Add(clusters.Machine{Name: "leader-a", VM: true, StaticIP: "10.77.0.63"}, clusters.Machine{Name: "leader-b", VM: true, Worker: true},
-		clusters.Machine{Name: "leader-c", Worker: true}, clusters.Machine{Name: "leader-d", Worker: true})
-	c.AwaitRunning("leader-a", "leader-b", "leader-c", "leader-d")
-	c.Settled()
+	c.add(machine{name: "leader-a", vm: true, staticIP: "10.77.0.63"}, machine{name: "leader-b", vm: true, worker: true},
+		machine{name: "leader-c", worker: true}, machine{name: "leader-d", worker: true})
+	c.awaitRunning("leader-a", "leader-b", "leader-c", "leader-d")
+	c.settled()
 	w.leader()
 	w.after("release", kill)
 	w.end(c)
@@ -51,19 +50,19 @@ func TestLeaderSleeps(t *testing.T) {
 			asleep <- sleeper
 		})
 		vm, metal := "sleep-vm-"+op, "sleep-metal-"+op
-		c.Add(clusters.Machine{Name: vm, VM: true, Worker: true}, clusters.Machine{Name: metal, Worker: true})
-		c.AwaitRunning(vm, metal)
+		c.add(machine{name: vm, vm: true, worker: true}, machine{name: metal, worker: true})
+		c.awaitRunning(vm, metal)
 		select {
 		case sleeper := <-asleep:
 			before := restarts()
 			w.signal(sleeper, syscall.SIGCONT)
-			c.Wait("the manager that slept to give up", func() (bool, string, error) {
+			c.wait("the manager that slept to give up", func() (bool, string, error) {
 				return restarts() > before, fmt.Sprintf("%d restarts", restarts()), nil
 			})
 		default:
 			t.Fatalf("MAAS was not asked to %s", op)
 		}
-		c.Settled()
+		c.settled()
 	}
 	w.end(c)
 }
@@ -123,16 +122,16 @@ func TestTwoManagersOnOneMAAS(t *testing.T) {
 	names := []string{"twin-a", "twin-b", "twin-c", "twin-d", "twin-e"}
 	one, two := w.cluster(life.Namespace, "twin"), w.cluster("other", "twin")
 	for i, name := range names {
-		for _, c := range []*clusters.Cluster{one, two} {
-			c.Add(clusters.Machine{Name: name, VM: i < 4, Worker: i > 0, Cores: 5})
+		for _, c := range []*cluster{one, two} {
+			c.add(machine{name: name, vm: i < 4, worker: i > 0, cores: 5})
 		}
 	}
-	one.AwaitRunning(names...)
-	two.AwaitRunning(names...)
-	one.Settled()
-	two.Settled()
-	one.Delete()
-	two.AwaitRunning(names...)
-	two.Settled()
+	one.awaitRunning(names...)
+	two.awaitRunning(names...)
+	one.settled()
+	two.settled()
+	one.delete()
+	two.awaitRunning(names...)
+	two.settled()
 	w.end(two)
 }
