@@ -46,22 +46,3 @@ func generate(t *testing.T, name, flavor string, controlPlanes, workers string) 
 	}
 	return string(manifest)
 }
-
-// The flavor lxd, without a ClusterClass.
-func TestLXDFlavor(t *testing.T) {
-	l := life.Begin(t, box, "flavor")
-	l.Create(generate(t, "flavor", "lxd", "1", "1"))
-	l.Available(2)
-	controlPlanes, workers := l.MaasMachines()
-	for _, m := range l.Held(controlPlanes) {
-		if m.VMHost == "" {
-			t.Errorf("the control plane %s is no VM", m.Hostname)
-		}
-	}
-	for _, m := range l.Held(workers) {
-		if m.VMHost != "" {
-			t.Errorf("the worker %s is a VM", m.Hostname)
-		}
-	}
-	l.Delete()
-}

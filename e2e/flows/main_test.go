@@ -4,6 +4,7 @@
 package flows_test
 
 import (
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -33,3 +34,14 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(life.Main(m, options, &box))
 }
+
+// topology is a Cluster of the ClusterClass capmaas, as JSON.
+func topology(t *testing.T, name string, controlPlanes, workers int, variables map[string]any) string {
+	t.Helper()
+	with := map[string]any{"dnsDomain": dnsDomain, "image": image}
+	maps.Copy(with, variables)
+	return life.Topology(t, name, kubernetesVersion, controlPlanes, workers, with)
+}
+
+// lxd opts a topology into LXD control planes.
+var lxd = map[string]any{"lxdConfig": map[string]any{}}

@@ -3,23 +3,16 @@
 package flows_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
@@ -45,8 +38,6 @@ func TestLXDControlPlanesAcrossThreeZones(t *testing.T) {
 	step(l, "ThreeAcrossThreeZones", func(l *life.Life) {
 		l.Available(3)
 		checkSpread(l, "zone-a", "zone-b", "zone-c")
-		l.CheckCost("creation", l.Began, 3)
-		l.CheckIdle()
 	})
 	step(l, "DrainOfAHost", drain)
 	step(l, "FiveAreMoreReplicasThanZones", func(l *life.Life) {
@@ -162,88 +153,4 @@ func says(l *life.Life, host string, left []infrav1.MaasMachine) {
 		named := !slices.ContainsFunc(left, func(m infrav1.MaasMachine) bool { return !strings.Contains(c.Message, m.Status.Hostname) })
 		return named && len(left) > 0, c.Message, nil
 	})
-}
-
-// Control planes and workers of both kinds in one cluster.
-func TestMixedBareMetalAndLXD(t *testing.T) {
-	l := life.Begin(t, box, "mixed")
-	l.Create(topology(t, "mixed", 1, 1, lxd))
-	l.Change(func(cluster *clusterv1.Cluster) {
-		more := clusterv1.MachineDeploymentTopology{Class: "default-worker", Name: "vms", Replicas: ptr.To[int32](1)}
-		mode := clusterv1.ClusterVariable{Name: "workerMode"}
-		mode.Value.Raw = []byte(`"lxd"`)
-		more.Variables.Overrides = []clusterv1.ClusterVariable{mode}
-		cluster.Spec.Topology.Workers.MachineDeployments = append(cluster.Spec.Topology.Workers.MachineDeployments, more)
-	})
-	step(l, "SingleLXDControlPlaneAndWorkersOfBothKinds", func(l *life.Life) {
-		l.Available(3)
-		controlPlanes, workers := l.MaasMachines()
-		checkKinds(l, controlPlanes, "VM")
-		checkKinds(l, workers, "VM", "metal")
-	})
-	step(l, "ControlPlanesOfBothKinds", func(l *life.Life) {
-		machines := l.Machines()
-		release := hold(l, machines[slices.IndexFunc(machines, isControlPlane)])
-		l.Change(func(cluster *clusterv1.Cluster) {
-			cluster.Spec.Topology.Variables = slices.DeleteFunc(cluster.Spec.Topology.Variables, func(v clusterv1.ClusterVariable) bool { return v.Name == "lxdConfig" })
-		})
-		l.Wait("the control plane to have a second one beside it", func() (bool, string, error) {
-			nodes := 0
-			for _, m := range l.Machines() {
-				if isControlPlane(m) && m.Status.NodeRef.IsDefined() {
-					nodes++
-				}
-			}
-			return nodes == 2, fmt.Sprint(nodes), nil
-		})
-		controlPlanes, _ := l.MaasMachines()
-		checkKinds(l, controlPlanes, "VM", "metal")
-		release()
-	})
-	step(l, "BareMetalControlPlane", func(l *life.Life) {
-		l.Available(3)
-		controlPlanes, _ := l.MaasMachines()
-		checkKinds(l, controlPlanes, "metal")
-	})
-	l.Delete()
-}
-
-func isControlPlane(m clusterv1.Machine) bool { return util.IsControlPlaneMachine(&m) }
-
-// hold keeps a Machine from being drained, when it is deleted, until it is released or the step ends.
-func hold(l *life.Life, machine clusterv1.Machine) (release func()) {
-	l.Helper()
-	annotate := func(value any) error {
-		patch := fmt.Sprintf(`{"metadata": {"annotations": {"%s/e2e": %v}}}`, clusterv1.PreDrainDeleteHookAnnotationPrefix, value)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context()), time.Minute)
-		defer cancel()
-		return box.Client.Patch(ctx, &machine, client.RawPatch(types.MergePatchType, []byte(patch)))
-	}
-	if err := annotate(`"true"`); err != nil {
-		l.Fatal(err)
-	}
-	release = sync.OnceFunc(func() {
-		if err := annotate("null"); client.IgnoreNotFound(err) != nil {
-			l.Error(err)
-		}
-	})
-	l.Cleanup(release)
-	return release
-}
-
-// checkKinds wants machines to be, in MAAS, VMs or metal; the kinds are sorted.
-func checkKinds(l *life.Life, machines []infrav1.MaasMachine, want ...string) {
-	l.Helper()
-	var got []string
-	for _, m := range l.Held(machines) {
-		if m.VMHost != "" {
-			got = append(got, "VM")
-		} else {
-			got = append(got, "metal")
-		}
-	}
-	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		l.Errorf("the machines are (-want +got):\n%s", diff)
-	}
 }

@@ -37,23 +37,19 @@ const (
 // Namespace that clusters are created in.
 const Namespace = "default"
 
-// Life is one cluster's life, with its measurements. Errors fail the test.
+// Life is one cluster's life. Errors fail the test.
 type Life struct {
 	*testing.T
 	// Box is its sandbox.
 	Box *sandbox.Sandbox
 	// Key is the name of the Cluster.
 	Key client.ObjectKey
-	// Book has the calls to MAAS, and Began is when the life began.
-	Book  *ledger.Ledger
-	Began ledger.Mark
 	// Record watches the DNS record of the API endpoint; nil before Create or Watch, and where the endpoint is an address.
 	Record *Record
 
-	before      []byte
-	connections int
-	gone        bool
-	among       bool // other lives, at the same time
+	before []byte
+	gone   bool
+	among  bool // other lives, at the same time
 }
 
 // Begin records the state of MAAS. When the test fails, it shows everything that matters, and deletes the cluster for
@@ -80,14 +76,12 @@ func begin(t *testing.T, box *sandbox.Sandbox, names ...string) []*Life {
 	for _, name := range names {
 		l := &Life{
 			T: t, Box: box, Key: client.ObjectKey{Namespace: Namespace, Name: name},
-			Book: ledger.Open(box.MAAS), before: box.MAAS.State(), connections: box.MAAS.Calls().Connections,
+			before: box.MAAS.State(),
 		}
-		l.Began = l.Book.Mark()
 		lives = append(lives, l)
 	}
 	t.Cleanup(func() {
 		for _, l := range lives {
-			l.Book.Close()
 			if l.Record != nil {
 				l.Record.stop()
 			}

@@ -48,12 +48,11 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 	if err := s.serveMAAS(); err != nil {
 		return err
 	}
-	s.names = &names{Simulator: s.MAAS, outside: map[string]func() []netip.Addr{}}
 	systems, err := s.startSystems(ctx)
 	if err != nil {
 		return err
 	}
-	if s.network, err = network.Open(s.names, systems); err != nil {
+	if s.network, err = network.Open(s.MAAS, systems); err != nil {
 		return err
 	}
 	if s.options.Outside {
@@ -69,9 +68,9 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	played := guest.Machines(s.names)
+	played := guest.Machines(s.MAAS)
 	if s.options.RealNodes {
-		played = someMachines{s.names, guest.InstallsLXD}
+		played = someMachines{s.MAAS, guest.InstallsLXD}
 	}
 	s.guests, err = guest.Start(ctx, played, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
@@ -81,7 +80,7 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 		return s.guests, err
 	}
 	s.options.Progress("Preparing the disks of real nodes")
-	others := someMachines{s.names, func(m simulator.MachineSnapshot) bool { return !guest.InstallsLXD(m) }}
+	others := someMachines{s.MAAS, func(m simulator.MachineSnapshot) bool { return !guest.InstallsLXD(m) }}
 	s.realNodes, err = realnode.Start(ctx, others, realnode.Options{
 		Logger: s.logger.WithName("realnode"), Bin: s.bin(), LogFile: filepath.Join(s.LogDir, "lxd-nodes.log"),
 		Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: netip.MustParseAddr("10.77.0.2"), // as in region.yaml

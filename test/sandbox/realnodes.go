@@ -55,7 +55,7 @@ func (s *Sandbox) NodeShell(m simulator.MachineSnapshot) string {
 
 // someMachines are MAAS's, of which only some have an operating system of one kind: nothing is deployed on the others.
 type someMachines struct {
-	*names
+	*simulator.Simulator
 	have func(simulator.MachineSnapshot) bool
 }
 
@@ -67,12 +67,12 @@ func (s someMachines) only(m simulator.MachineSnapshot) simulator.MachineSnapsho
 }
 
 func (s someMachines) Machine(systemID string) (simulator.MachineSnapshot, bool) {
-	m, ok := s.names.Machine(systemID)
+	m, ok := s.Simulator.Machine(systemID)
 	return s.only(m), ok
 }
 
 func (s someMachines) Machines() []simulator.MachineSnapshot {
-	all := s.names.Machines()
+	all := s.Simulator.Machines()
 	for i := range all {
 		all[i] = s.only(all[i])
 	}
@@ -80,7 +80,7 @@ func (s someMachines) Machines() []simulator.MachineSnapshot {
 }
 
 func (s someMachines) Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func()) {
-	return s.names.Subscribe(func(m simulator.MachineSnapshot, change simulator.Change) { fn(s.only(m), change) })
+	return s.Simulator.Subscribe(func(m simulator.MachineSnapshot, change simulator.Change) { fn(s.only(m), change) })
 }
 
 // systems are the operating systems of all machines, where those of some are real.
@@ -88,7 +88,7 @@ type systems struct{ *Sandbox }
 
 // Dial connects to the machine that has an address. Those that MAAS does not know of, such as virtual IPs, are real.
 func (s systems) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
-	for _, m := range s.names.Machines() {
+	for _, m := range s.Sandbox.MAAS.Machines() {
 		if slices.Contains(m.Addresses, address.Addr()) && guest.InstallsLXD(m) {
 			return s.guests.Dial(ctx, address)
 		}

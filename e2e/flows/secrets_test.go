@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox_test
+package flows_test
 
 import (
 	"io/fs"
@@ -13,9 +13,9 @@ import (
 
 // checkSecrets wants the secret part of the MAAS key in no log and on no command line: those are what others on a node
 // can read.
-func (f *flow) checkSecrets(t *testing.T) {
-	secret := f.MAASAPIKey[strings.LastIndexByte(f.MAASAPIKey, ':')+1:]
-	if places := secretPlaces(t, f.LogDir, secret); len(places) > 0 {
+func checkSecrets(t *testing.T) {
+	secret := box.MAASAPIKey[strings.LastIndexByte(box.MAASAPIKey, ':')+1:]
+	if places := secretPlaces(t, box.LogDir, secret); len(places) > 0 {
 		t.Errorf("the key's secret is in %v", places)
 	}
 

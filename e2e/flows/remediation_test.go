@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package remediation_test
+package flows_test
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type failing struct {
 // BMC of the fourth dead: they are replaced, and their servers quarantined, which a new manager knows.
 func TestRemediation(t *testing.T) {
 	l := life.Begin(t, box, "remedied")
-	l.Create(life.Topology(t, "remedied", "v1.35.0", 1, 4, map[string]any{"dnsDomain": "maas.sim", "image": "u-2204-k8s-1.35"}))
+	l.Create(topology(t, "remedied", 1, 4, nil))
 	l.Available(5)
 	workers := map[string]*failing{
 		"kubelet": {fail: func(l *life.Life, f *failing) { hang(l, f, false) }},
