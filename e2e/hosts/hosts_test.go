@@ -18,7 +18,6 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -42,25 +41,16 @@ const (
 	controlPlanes = 3
 	// foreign is the name of another user's objects in a node's LXD.
 	foreign = "foreign"
-	// initializerSecret and a node's name make the name of its key pair, in Kubernetes and in LXD.
-	initializerSecret = "lxd-initializer-"
-	renameTimeout     = time.Minute
 )
 
 // TestHostCluster is one life, because coming up is the expensive part.
 func TestHostCluster(t *testing.T) {
 	lxdtest.Require(t)
 	h := begin(t)
-	h.step("has no virtual IP", h.hasNoVirtualIP)
 	h.step("comes up", h.comesUp)
-	h.step("refuses nodes that MAAS would mix up", h.refusesCalico)
 	h.step("grows", h.grows)
 	vm := h.composeOnWorker()
-	h.step("has a namesake", h.hasNamesake)
-	h.step("keeps the VM host of a node that is renamed", func() { h.renamesNode(vm) })
 	h.step("keeps a machine with a VM", func() { h.keepsMachineWithVM(vm) })
-	h.step("survives a restart of LXD", h.survivesRestart)
-	h.step("gets another certificate", h.rotatesCertificate)
 	theirs := h.plant()
 	h.step("carries control planes", h.carriesControlPlanes)
 	h.step("is full", h.isFull)
@@ -261,68 +251,9 @@ func (h *hostCluster) lxd(node string) client.InstanceServer {
 	return nil
 }
 
-// hasNoVirtualIP: MAAS would take it for a host's own.
-func (h *hostCluster) hasNoVirtualIP() {
-	h.Helper()
-	cluster := &infrav1.MaasCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "virtual-ip", Namespace: h.Key.Namespace},
-		Spec:       infrav1.MaasClusterSpec{DNSDomain: "maas.sim", LXDControlPlaneCluster: true, VirtualIP: &infrav1.VirtualIP{Subnet: "10.77.0.0/24"}},
-	}
-	if err := h.Box.Client.Create(h.Context(), cluster, ctrlclient.DryRunAll); !apierrors.IsInvalid(err) {
-		h.Errorf("a host cluster with a virtual IP: %v, want it refused", err)
-	}
-}
-
-// refusesCalico: new nodes whose interfaces MAAS would confuse stay out, and MAAS does not change. They become hosts
-// once their interfaces have names that LXD does not report.
-func (h *hostCluster) refusesCalico() {
-	h.Helper()
-	h.Box.SetPodNetwork(sandbox.Calico)
-	h.scaleWorkers(2)
-	var refused []sandbox.HostNode
-	h.Wait("both nodes to be refused", func() (bool, string, error) {
-		refused = nil
-		said := ""
-		for _, node := range h.Box.HostNodes() {
-			condition, err := h.conditionOf(node.Name)
-			if err != nil {
-				return false, "", err
-			}
-			said += fmt.Sprintf("%s: %s; ", node.Name, condition.Message)
-			if condition.Reason == "MACNotUnique" {
-				refused = append(refused, node)
-			}
-		}
-		return len(refused) == 2, said, nil
-	})
-	h.Wait("LXDReady to say what is wrong", func() (bool, string, error) {
-		cluster := &infrav1.MaasCluster{}
-		err := h.Box.Client.Get(h.Context(), h.Key, cluster)
-		said := conditions.GetMessage(cluster, infrav1.LXDReadyCondition)
-		return strings.Contains(said, "CNI"), said, err
-	})
-	if hosts, err := h.maas.ListVMHosts(h.Context()); err != nil || len(hosts) != controlPlanes {
-		h.Errorf("MAAS has %d VM hosts (%v), want %d", len(hosts), err, controlPlanes)
-	}
-	for _, node := range refused {
-		h.checkOwnNetwork(node)
-		if err := h.Box.ChangePodNetwork(h.Context(), node, sandbox.Calico, sandbox.CalicoVeth); err != nil {
-			h.Fatal(err)
-		}
-		h.again(node)
-	}
-	h.hosts(controlPlanes + 2)
-	for _, node := range h.Box.HostNodes() {
-		h.checkOwnNetwork(node)
-	}
-	h.scaleWorkers(0)
-	h.hosts(controlPlanes)
-}
-
 // grows: a new node becomes a host by itself.
 func (h *hostCluster) grows() {
 	h.Helper()
-	h.Box.SetPodNetwork(sandbox.Cilium)
 	h.scaleWorkers(1)
 	h.hosts(controlPlanes + 1)
 	for _, node := range h.Box.HostNodes() {
@@ -339,118 +270,6 @@ func (h *hostCluster) checkOwnNetwork(node sandbox.HostNode) {
 	})
 	if !ok || !own {
 		h.Errorf("MAAS has %+v on machine %s, want a bridge with %s", m.Interfaces, m.Hostname, node.Address)
-	}
-}
-
-// conditionOf returns the initializer's condition of a node.
-func (h *hostCluster) conditionOf(name string) (corev1.NodeCondition, error) {
-	return h.conditionIn(h.Key, name)
-}
-
-// conditionIn is conditionOf for a node of any host cluster.
-func (h *hostCluster) conditionIn(cluster ctrlclient.ObjectKey, name string) (corev1.NodeCondition, error) {
-	workload, err := h.Box.WorkloadClient(h.Context(), cluster)
-	if err != nil {
-		return corev1.NodeCondition{}, err
-	}
-	node := &corev1.Node{}
-	if err := workload.Get(h.Context(), ctrlclient.ObjectKey{Name: name}, node); err != nil {
-		return corev1.NodeCondition{}, err
-	}
-	at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == infrav1.LXDHostReadyNodeCondition })
-	if at < 0 {
-		return corev1.NodeCondition{}, nil
-	}
-	return node.Status.Conditions[at], nil
-}
-
-// again makes a node's initializer check at once.
-func (h *hostCluster) again(node sandbox.HostNode) {
-	h.Helper()
-	if err := node.Kubelet.Kill(sandbox.InitializerContainer); err != nil {
-		h.Fatal(err)
-	}
-}
-
-// survivesRestart: the node reports that its LXD is gone; with LXD back, it is the same VM host as before.
-func (h *hostCluster) survivesRestart() {
-	h.Helper()
-	node := h.Box.HostNodes()[0]
-	before, err := h.maas.ListVMHosts(h.Context())
-	if err != nil {
-		h.Fatal(err)
-	}
-	if err := node.LXD.Kill(); err != nil {
-		h.Fatal(err)
-	}
-	h.again(node)
-	h.Wait("the node to say that LXD is gone", func() (bool, string, error) {
-		condition, err := h.conditionOf(node.Name)
-		return condition.Status == corev1.ConditionFalse, condition.Message, err
-	})
-	if err := node.LXD.Restart(h.Context()); err != nil {
-		h.Fatal(err)
-	}
-	h.again(node)
-	h.hosts(len(before))
-	h.checkSame(before)
-}
-
-func (h *hostCluster) checkSame(before []maas.VMHost) {
-	h.Helper()
-	after, err := h.maas.ListVMHosts(h.Context())
-	if err != nil {
-		h.Fatal(err)
-	}
-	if diff := cmp.Diff(identities(before), identities(after)); diff != "" {
-		h.Errorf("MAAS has other VM hosts (-before +after):\n%s", diff)
-	}
-}
-
-func identities(hosts []maas.VMHost) map[string]int {
-	ids := map[string]int{}
-	for _, host := range hosts {
-		ids[host.Name] = host.ID
-	}
-	return ids
-}
-
-// rotatesCertificate: a node whose key pair is lost gets another one, which alone is trusted, for the project alone;
-// MAAS reaches the host with it.
-func (h *hostCluster) rotatesCertificate() {
-	h.Helper()
-	node := h.Box.HostNodes()[0]
-	hosts, err := h.maas.ListVMHosts(h.Context())
-	if err != nil {
-		h.Fatal(err)
-	}
-	server := h.lxd(node.Name)
-	before, err := server.GetCertificateFingerprints()
-	if err != nil || len(before) != 1 {
-		h.Fatalf("%s trusts %v (%v), want one certificate", node.Name, before, err)
-	}
-	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
-	if err != nil {
-		h.Fatal(err)
-	}
-	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: initializerSecret + node.Name, Namespace: "capmaas-system"}}
-	if err := workload.Delete(h.Context(), keys); err != nil {
-		h.Fatal(err)
-	}
-	h.again(node)
-	var trusted []api.Certificate
-	h.Wait("another certificate to be trusted alone", func() (bool, string, error) {
-		trusted, err = server.GetCertificates()
-		return len(trusted) == 1 && trusted[0].Fingerprint != before[0], fmt.Sprintf("%+v", trusted), err
-	})
-	if !trusted[0].Restricted || !slices.Equal(trusted[0].Projects, []string{lxdnode.DefaultProject}) {
-		h.Errorf("the certificate is for %v (restricted: %v), want %s alone", trusted[0].Projects, trusted[0].Restricted, lxdnode.DefaultProject)
-	}
-	h.hosts(len(hosts))
-	h.checkSame(hosts)
-	host := hosts[slices.IndexFunc(hosts, func(host maas.VMHost) bool { return host.Name == node.Name })]
-	if _, err := h.maas.RefreshVMHost(h.Context(), host.ID); err != nil {
-		h.Errorf("MAAS can't reach the host: %v", err)
 	}
 }
 
@@ -521,60 +340,7 @@ func (h *hostCluster) composeOnWorker() (vm string) {
 	return vm
 }
 
-// renamesNode: a node that comes back under another name is the same VM host with the same VM, and its key of the
-// earlier name no longer works.
-func (h *hostCluster) renamesNode(vm string) {
-	h.Helper()
-	worker, host := h.worker()
-	hosts, err := h.maas.ListVMHosts(h.Context())
-	if err != nil {
-		h.Fatal(err)
-	}
-	node := h.Box.HostNodes()[slices.IndexFunc(h.Box.HostNodes(), func(n sandbox.HostNode) bool { return n.SystemID == worker.Spec.SystemID })]
-	before, err := h.lxd(node.Name).GetCertificateFingerprints()
-	if err != nil || len(before) != 1 {
-		h.Fatalf("%s trusts %v (%v), want one certificate", node.Name, before, err)
-	}
-	name := "renamed-" + node.Name
-	if err := h.Box.RenameNode(h.Within(renameTimeout), node, name); err != nil {
-		h.Fatal(err)
-	}
-	h.hosts(len(hosts))
-	hosts[slices.IndexFunc(hosts, func(other maas.VMHost) bool { return other.ID == host.ID })].Name = name
-	h.checkSame(hosts)
-	trusted, err := h.lxd(name).GetCertificates()
-	if err != nil || len(trusted) != 1 || trusted[0].Name != initializerSecret+name || trusted[0].Fingerprint == before[0] {
-		h.Errorf("%s trusts %+v (%v), want the certificate of its new name alone", name, trusted, err)
-	}
-	on, err := h.maas.ListMachines(h.Context(), maas.MachineFilter{VMHosts: []string{name}})
-	if err != nil || len(on) != 1 || on[0].SystemID != vm {
-		h.Errorf("MAAS has %+v on %s (%v), want VM %s", on, name, err, vm)
-	}
-	h.checkInstance(name, foreign)
-	h.checkLeftBehind(worker, node.Name)
-}
-
-// checkLeftBehind: of a node's earlier name there is nothing in the host cluster, and Cluster API keeps to it.
-func (h *hostCluster) checkLeftBehind(worker infrav1.MaasMachine, former string) {
-	h.Helper()
-	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
-	if err != nil {
-		h.Fatal(err)
-	}
-	h.Wait("the key pair of the earlier name to go", func() (bool, string, error) {
-		keys := &corev1.Secret{}
-		err := workload.Get(h.Context(), ctrlclient.ObjectKey{Namespace: "capmaas-system", Name: initializerSecret + former}, keys)
-		return apierrors.IsNotFound(err), fmt.Sprint(keys.OwnerReferences), ctrlclient.IgnoreNotFound(err)
-	})
-	machines := h.Machines()
-	of := machines[slices.IndexFunc(machines, func(m clusterv1.Machine) bool { return m.Spec.InfrastructureRef.Name == worker.Name })]
-	if of.Status.NodeRef.Name != former {
-		h.Errorf("Machine %s has the Node %s, want %s, which was its first", of.Name, of.Status.NodeRef.Name, former)
-	}
-}
-
-// keepsMachineWithVM: a host with a VM, even another user's, is not released; without VMs it is, whatever its node's
-// present name.
+// keepsMachineWithVM: a host with a VM, even another user's, is not released; without VMs it is.
 func (h *hostCluster) keepsMachineWithVM(vm string) {
 	h.Helper()
 	worker, host := h.worker()
@@ -592,28 +358,8 @@ func (h *hostCluster) keepsMachineWithVM(vm string) {
 	if err := h.maas.DeleteMachine(h.Context(), maas.Unrecorded("a test"), vm); err != nil {
 		h.Fatal(err)
 	}
-	h.removeNode(worker, host.Name)
 	h.hosts(controlPlanes)
 	h.awaitLeft("nothing in the LXD of the machine that was released", nil, func() []string { return h.leftOf(worker.Status.Hostname) })
-}
-
-// removeNode does what Cluster API leaves to a person when the machine of a renamed node is gone.
-func (h *hostCluster) removeNode(of infrav1.MaasMachine, name string) {
-	h.Helper()
-	h.Wait("the machine of node "+name+" to go", func() (bool, string, error) {
-		err := h.Box.Client.Get(h.Context(), ctrlclient.ObjectKeyFromObject(&of), &of)
-		return apierrors.IsNotFound(err), sandbox.Conditions(of.Status.Conditions), ctrlclient.IgnoreNotFound(err)
-	})
-	if said, err := h.conditionOf(name); err != nil || said.Reason != infrav1.LXDHostRetiredReason {
-		h.Errorf("the machine went, and its node %s says %s (%v), want %s", name, said.Reason, err, infrav1.LXDHostRetiredReason)
-	}
-	workload, err := h.Box.WorkloadClient(h.Context(), h.Key)
-	if err != nil {
-		h.Fatal(err)
-	}
-	if err := workload.Delete(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-		h.Fatal(err)
-	}
 }
 
 // awaitLeft waits until the daemons, whose events come a moment later, report that exactly this is left.

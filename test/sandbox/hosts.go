@@ -52,12 +52,6 @@ func (s *Sandbox) HostNodes() []HostNode {
 	return slices.SortedFunc(maps.Values(s.hostNodes), func(a, b HostNode) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// RenameNode renames the Node of a worker of a host cluster: another Node, with the same provider ID and address, and
-// with new pods. It returns when the node is up.
-func (s *Sandbox) RenameNode(ctx context.Context, node HostNode, name string) error {
-	return s.guests.RenameNode(ctx, node.SystemID, name)
-}
-
 // Hang stops all that runs on a machine, until its next boot; with a bad disk, until it is deployed again. The machine
 // stays powered on.
 func (s *Sandbox) Hang(systemID string, badDisk bool) error { return s.guests.Hang(systemID, badDisk) }
@@ -106,15 +100,10 @@ func (s *Sandbox) runHostNode(ctx context.Context, node guest.Node) (stop func()
 		Dir:      filepath.Join(s.dir, "pods-"+node.SystemID), LogDir: s.LogDir,
 		Logger: s.logger.WithName("kubelet").WithValues("node", node.Name),
 	}
-	s.hostMutex.Lock()
-	podNetwork := s.podNetwork
-	s.hostMutex.Unlock()
-	if node.LXD != nil && !node.Renamed { // The CNI plugin's interfaces outlive the kubelet.
-		if err := startPodNetwork(ctx, node, podNetwork); err != nil {
+	if node.LXD != nil {
+		if err := startPodNetwork(ctx, node); err != nil {
 			return nil, err
 		}
-	}
-	if node.LXD != nil {
 		options.HostPaths = map[string]string{snapDir: node.LXD.Dir()}
 	}
 	k, err := kubelet.Start(ctx, options)

@@ -6,8 +6,6 @@ import (
 	"context"
 	"io"
 	"time"
-
-	runtimeclient "sigs.k8s.io/cluster-api/exp/runtime/client"
 )
 
 // Parts is how much of the sandbox is started. Each value includes the ones before it.
@@ -53,8 +51,6 @@ type Options struct {
 	// NoDeprecated serves no deprecated versions of Cluster API's kinds, into which the API server would convert all that is
 	// written.
 	NoDeprecated bool
-	// Extensions responds to Cluster API's hooks of in-place updates, which are off without it.
-	Extensions runtimeclient.Client
 	// LXD is whether machines that install LXD run a real daemon.
 	LXD LXDMode
 	// RealNodes has each machine of MAAS be a real operating system, with kubelet and kubeadm (package realnode), in

@@ -71,7 +71,6 @@ type Sandbox struct {
 	externals    []*capi.Externals
 	maasPort     *port.Reserved // MAAS is away now and then
 	maasServer   *http.Server
-	names        *names
 	guests       *guest.Guests
 	realNodes    *realnode.Nodes // or nil
 	// The versions of Kubernetes that real nodes can run.
@@ -84,7 +83,6 @@ type Sandbox struct {
 
 	hostMutex        sync.Mutex
 	hostNodes        map[string]HostNode // by system id
-	podNetwork       PodNetwork
 	initializerBuild *build
 
 	stopping sync.Once
@@ -104,7 +102,7 @@ func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	}
 	s := &Sandbox{
 		options: options, root: root, dir: dir, LogDir: filepath.Join(dir, "logs"), env: os.Environ(),
-		hostNodes: map[string]HostNode{}, podNetwork: Flannel,
+		hostNodes: map[string]HostNode{},
 	}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
@@ -178,7 +176,7 @@ func (s *Sandbox) startClusterAPI(ctx context.Context) error {
 	var err error
 	s.providers, err = capi.Start(ctx, capi.Options{
 		Config: s.RESTConfig, ModuleDir: s.root, Env: s.env, Dir: filepath.Join(s.dir, "webhooks"), Logger: s.logger,
-		Eager: s.options.Eager, NoDeprecated: s.options.NoDeprecated, Extensions: s.options.Extensions,
+		Eager: s.options.Eager, NoDeprecated: s.options.NoDeprecated,
 	})
 	return err
 }

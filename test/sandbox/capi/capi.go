@@ -26,7 +26,6 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
-	runtimeclient "sigs.k8s.io/cluster-api/exp/runtime/client"
 	"sigs.k8s.io/cluster-api/feature"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -73,9 +72,6 @@ type Options struct {
 	Eager bool
 	// NoDeprecated serves no deprecated versions of Cluster API's kinds.
 	NoDeprecated bool
-	// Extensions responds to Cluster API's hooks of in-place updates, in the place of a Runtime SDK extension's server. By
-	// default there are no in-place updates.
-	Extensions runtimeclient.Client
 }
 
 // Providers are the running providers.
@@ -95,8 +91,6 @@ type settings struct {
 	certDir string
 	// topologyOnly is Options.TopologyOnly.
 	topologyOnly bool
-	// extensions is Options.Extensions.
-	extensions runtimeclient.Client
 	// run counts how often the providers were started in this process.
 	run int64
 }
@@ -121,7 +115,6 @@ type provider struct {
 func Start(ctx context.Context, options Options) (*Providers, error) {
 	gates := map[string]bool{
 		string(feature.ClusterTopology): true, string(feature.MachinePool): true, string(feature.ReconcilerRateLimiting): !options.Eager,
-		string(feature.InPlaceUpdates): options.Extensions != nil,
 	}
 	if err := feature.MutableGates.SetFromMap(gates); err != nil {
 		return nil, fmt.Errorf("setting Cluster API's feature gates: %w", err)
@@ -214,7 +207,7 @@ func run(ctx context.Context, options Options, providers []provider) (*Providers
 		var err error
 		managers[i], err = provider.setup(ctx, settings{
 			config: options.Config, logger: options.Logger.WithName(provider.name), port: provider.port, certDir: options.Dir,
-			topologyOnly: options.TopologyOnly, extensions: options.Extensions, run: count,
+			topologyOnly: options.TopologyOnly, run: count,
 		})
 		if err != nil {
 			cancel()

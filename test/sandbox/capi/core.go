@@ -24,7 +24,6 @@ import (
 	coresetup "sigs.k8s.io/cluster-api/core/setup"
 	"sigs.k8s.io/cluster-api/core/webhooks/admission"
 	"sigs.k8s.io/cluster-api/core/webhooks/conversion"
-	runtimeclient "sigs.k8s.io/cluster-api/exp/runtime/client"
 	"sigs.k8s.io/cluster-api/util/index"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -56,7 +55,7 @@ func coreManager(ctx context.Context, s settings) (ctrl.Manager, error) {
 	}
 	reconcilers := append([]reconciler{clusterReconciler(mgr, clusters)}, topologyReconcilers(mgr, clusters)...)
 	if !s.topologyOnly {
-		reconcilers = append(reconcilers, machineReconcilers(mgr, clusters, s.extensions)...)
+		reconcilers = append(reconcilers, machineReconcilers(mgr, clusters)...)
 	}
 	if err := setupAll(ctx, mgr, reconcilers); err != nil {
 		return nil, err
@@ -74,14 +73,14 @@ func clusterReconciler(mgr ctrl.Manager, clusters clustercache.ClusterCache) rec
 	}
 }
 
-func machineReconcilers(mgr ctrl.Manager, clusters clustercache.ClusterCache, extensions runtimeclient.Client) []reconciler {
+func machineReconcilers(mgr ctrl.Manager, clusters clustercache.ClusterCache) []reconciler {
 	c, r := mgr.GetClient(), mgr.GetAPIReader()
 	return []reconciler{
 		&machine.Reconciler{
-			Client: c, APIReader: r, ClusterCache: clusters, RemoteConditionsGracePeriod: remoteConditionsGrace, RuntimeClient: extensions,
+			Client: c, APIReader: r, ClusterCache: clusters, RemoteConditionsGracePeriod: remoteConditionsGrace,
 		},
 		&machineset.Reconciler{Client: c, APIReader: r, ClusterCache: clusters, PreflightChecks: sets.New(clusterv1.MachineSetPreflightCheckAll)},
-		&machinedeployment.Reconciler{Client: c, APIReader: r, RuntimeClient: extensions},
+		&machinedeployment.Reconciler{Client: c, APIReader: r},
 		&machinepool.Reconciler{Client: c, APIReader: r, ClusterCache: clusters},
 		&machinehealthcheck.Reconciler{Client: c, ClusterCache: clusters},
 	}

@@ -79,7 +79,7 @@ func controlPlaneManager(ctx context.Context, s settings) (ctrl.Manager, error) 
 		if err := (&kubeadmcontrolplane.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), SecretCachingClient: secrets, ClusterCache: clusters,
 			EtcdDialTimeout: 10 * time.Second, EtcdCallTimeout: 15 * time.Second, EtcdLogger: zap.NewNop(),
-			RemoteConditionsGracePeriod: remoteConditionsGrace, RuntimeClient: s.extensions,
+			RemoteConditionsGracePeriod: remoteConditionsGrace,
 		}).SetupWithManager(ctx, mgr, concurrency(10)); err != nil {
 			return nil, err
 		}

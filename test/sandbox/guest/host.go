@@ -38,14 +38,10 @@ type host struct {
 	// virtualIP is announced while the API server runs; zero: none.
 	virtualIP netip.Addr
 	lxd       *lxd.Daemon // nil before the first boot has installed it
-
-	renames chan rename // for the node that runs
 }
 
 func newHost(g *Guests, m simulator.MachineSnapshot) *host {
-	return &host{
-		guests: g, systemID: m.SystemID, logger: g.logger.WithValues("machine", m.Hostname, "systemID", m.SystemID), renames: make(chan rename),
-	}
+	return &host{guests: g, systemID: m.SystemID, logger: g.logger.WithValues("machine", m.Hostname, "systemID", m.SystemID)}
 }
 
 // powerOn boots the machine, unless it runs.
@@ -125,30 +121,13 @@ func (h *host) runNode(ctx context.Context, member *member, m simulator.MachineS
 	if err := h.awaitEndpoint(ctx, member); err != nil {
 		return err
 	}
-	down, err := h.bringUp(ctx, member, m, false)
-	for err == nil {
-		select {
-		case <-ctx.Done():
-			down()
-			return nil
-		case r := <-h.renames:
-			down()
-			if err = member.cluster.rename(member, r.name); err == nil {
-				down, err = h.bringUp(ctx, member, m, true)
-			}
-			r.done <- err
-		}
-	}
-	return err
-}
-
-// bringUp registers the node, and starts what runs on it.
-func (h *host) bringUp(ctx context.Context, member *member, m simulator.MachineSnapshot, renamed bool) (down func(), err error) {
 	if err := member.cluster.setUp(member); err != nil {
-		return nil, err
+		return err
 	}
 	h.logger.Info("The node runs", "node", member.node)
-	return h.nodeUp(ctx, member, m, renamed), nil
+	defer h.nodeUp(ctx, member, m)()
+	<-ctx.Done()
+	return nil
 }
 
 // cloudInit runs the installer that the user data contains, if any.

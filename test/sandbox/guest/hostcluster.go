@@ -31,8 +31,6 @@ type Node struct {
 	CA     []byte
 	// LXD of the machine, or nil if none is installed or it did not start.
 	LXD *lxd.Daemon
-	// Renamed means that the node was up before under another name, since the machine has booted.
-	Renamed bool
 }
 
 // backing is the real control plane behind the API servers of a host cluster.
@@ -91,14 +89,14 @@ func (b *backing) stop() error {
 }
 
 // nodeUp reports a node of a host cluster. The returned function is called before the node goes down.
-func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineSnapshot, renamed bool) (down func()) {
+func (h *host) nodeUp(ctx context.Context, m *member, machine simulator.MachineSnapshot) (down func()) {
 	b, onNode := m.cluster.backing, h.guests.options.OnNode
 	if b == nil || onNode == nil {
 		return func() {}
 	}
 	node := Node{
 		Name: m.node, SystemID: machine.SystemID, Hostname: machine.Hostname,
-		Config: b.controlPlane.RESTConfig(), CA: b.controlPlane.CA(), LXD: h.daemon(), Renamed: renamed,
+		Config: b.controlPlane.RESTConfig(), CA: b.controlPlane.CA(), LXD: h.daemon(),
 	}
 	if len(m.addresses) > 0 { // Those of its first boot: MAAS adds the addresses of pods to the machine's.
 		node.Address = m.addresses[0]
