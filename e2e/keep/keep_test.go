@@ -26,7 +26,7 @@ import (
 
 const (
 	image, newImage = "u-2204-k8s-1.35", "u-2404-k8s-1.35"
-	servers         = 8
+	servers         = 5
 
 	// thiefPause is the time between two tries of the thief.
 	thiefPause = 200 * time.Millisecond
@@ -84,7 +84,7 @@ func rolling(t *testing.T) string {
 	t.Helper()
 	manifest, err := box.Flavor("", map[string]string{
 		"CLUSTER_NAME": "rack", "NAMESPACE": life.Namespace, "MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": image, "KUBERNETES_VERSION": "v1.35.0",
-		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "5",
+		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func rolling(t *testing.T) string {
 	for from, to := range map[string]string{
 		"      tags: []\n": "      tags: []\n      release: {keep: {}}\n",
 		"  replicas: 3\n":  "  replicas: 3\n  rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n",
-		"  replicas: 5\n":  "  replicas: 5\n  rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}}\n",
+		"  replicas: 2\n":  "  replicas: 2\n  rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}}\n",
 	} {
 		manifest = strings.ReplaceAll(manifest, from, to)
 	}

@@ -17,7 +17,7 @@ import (
 // box is the sandbox.
 var box *sandbox.Sandbox
 
-// rack is a region with eight servers, each with a disk for data, and two users.
+// rack is a region with five servers, each with a disk for data, and two users.
 const rack = `
 users:
   - {name: admin, admin: true, keys: ["sandboxadmin:7fc2dQXUnGJbVqYgkT:Hw5xEVjC3bRkN8sTzPqLmA4yUe6FgD9K"]}
@@ -26,7 +26,7 @@ domains: [{name: maas.sim, default: true}]
 subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dns_servers: [10.77.0.2], dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
 images: [{name: ubuntu/jammy}, {name: ubuntu/noble}, {name: u-2204-k8s-1.35, uploaded: true}, {name: u-2404-k8s-1.35, uploaded: true}]
 machines:
-  - {prefix: server-, count: 8, cores: 8, memory: 16384, disks: [100, 400]}
+  - {prefix: server-, count: 5, cores: 8, memory: 16384, disks: [100, 400]}
 `
 
 func TestMain(m *testing.M) {
