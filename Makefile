@@ -295,10 +295,10 @@ docs-check: ## Fail if a link in the documents leads nowhere, or a page is in no
 
 ##@ Code
 
-GENERATED := api $(CHART) clusterclass docs/variables.md docs/capmaasctl.md
+GENERATED := api $(CHART) clusterclass internal/reasons docs/variables.md docs/capmaasctl.md docs/reasons.md docs/machine-states.md
 
 .PHONY: generate
-generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, other distributions' ClusterClasses and docs/variables.md from the ClusterClass, and docs/capmaasctl.md from the commands.
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, other distributions' ClusterClasses and docs/variables.md from the ClusterClass, docs/capmaasctl.md from the commands, and docs/reasons.md from the reasons.
 	@hack/generate.sh
 
 .PHONY: generate-check

@@ -4,13 +4,9 @@
 package docs_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -80,36 +76,6 @@ func TestEveryPromiseIsAttacked(t *testing.T) {
 	for promise := range attacks {
 		t.Errorf("promises.yaml: reliability.md does not promise %q", promise)
 	}
-}
-
-// reasonsOf are the values of the exported constants of a package that end in Reason.
-func reasonsOf(t *testing.T, dir string) (reasons []string) {
-	t.Helper()
-	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, source := range sources {
-		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(node ast.Node) bool {
-			spec, ok := node.(*ast.ValueSpec)
-			if !ok || !spec.Names[0].IsExported() || !strings.HasSuffix(spec.Names[0].Name, "Reason") || len(spec.Values) != 1 {
-				return true
-			}
-			if literal, ok := spec.Values[0].(*ast.BasicLit); ok {
-				reason, err := strconv.Unquote(literal.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				reasons = append(reasons, reason)
-			}
-			return true
-		})
-	}
-	return reasons
 }
 
 // Each kind has one row in the table of the objects.

@@ -5,7 +5,8 @@
 # manager's RBAC rules, the latter two for the chart. And what comes from the
 # comments in the chart's values.yaml: its schema.
 # And what comes from the ClusterClass: those of other distributions, and the reference of its variables.
-# And the reference of capmaasctl, from its commands.
+# And the reference of capmaasctl, from its commands. And the pages about reasons, and what capmaasctl knows of them,
+# from the comments on them.
 # CAPMAAS_BIN must hold controller-gen.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,5 +46,6 @@ done
 
 go run ./hack/chart --chart charts/capmaas
 go run ./hack/clusterclass
+go run ./hack/reasons
 go run ./cmd/capmaasctl reference >"$generated/capmaasctl.md"
 cp "$generated/capmaasctl.md" docs/capmaasctl.md

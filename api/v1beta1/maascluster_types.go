@@ -61,10 +61,6 @@ const (
 	// the initializer.
 	LXDHostReadyNodeCondition = "capmaas.io/LXDHostReady"
 
-	// LXDHostRetiredReason is the reason of LXDHostReadyNodeCondition on a node that was taken out of service, and of
-	// MachineDeployed while its machine waits for the others of a host cluster that is deleted.
-	LXDHostRetiredReason = "Retired"
-
 	// LXDKeysPrefix and the name of a Node of a host cluster are the name of the Secret there, of type kubernetes.io/tls,
 	// with the key pair that the Node's LXD trusts.
 	LXDKeysPrefix = "lxd-initializer-"

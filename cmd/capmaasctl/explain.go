@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -265,7 +266,9 @@ func notTrue(object withConditions, order []string) (found []waiting) {
 			return other.Type != c.Type && other.Reason == c.Reason && other.Message == c.Message
 		})
 		if isBad && !repeats {
-			found = append(found, waiting{Condition: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime})
+			reason := reasons.Of(c.Reason)
+			found = append(found, waiting{Condition: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message,
+				Means: reason.Means, Remedy: reason.You, Since: c.LastTransitionTime})
 		}
 	}
 	return found

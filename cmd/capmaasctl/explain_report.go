@@ -26,6 +26,9 @@ type waiting struct {
 	Status    metav1.ConditionStatus `json:"status"`
 	Reason    string                 `json:"reason"`
 	Message   string                 `json:"message"`
+	// Means and Remedy are of its reason, if it is one of ours.
+	Means  string `json:"means,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
 	// Since is when its status changed last; its reason may have changed later.
 	Since metav1.Time `json:"since"`
 }
@@ -93,11 +96,13 @@ func (r *explanation) textOfWaiting(w io.Writer) {
 		fmt.Fprintln(w, "\nIt waits for nothing.")
 		return
 	}
-	fmt.Fprintln(w, "\nWaits for (docs/troubleshooting.md has each reason, and what you can do):")
+	fmt.Fprintln(w, "\nWaits for (more in docs/reasons.md):")
 	for _, c := range r.WaitsFor {
 		fmt.Fprintf(w, "  %-5s %s is %s: %s\n", ago(c.Since), c.Condition, c.Status, c.Reason)
-		if c.Message != "" {
-			fmt.Fprintf(w, "        %s\n", c.Message)
+		for _, line := range []struct{ head, words string }{{"", c.Message}, {"means: ", c.Means}, {"to do: ", c.Remedy}} {
+			if line.words != "" {
+				fmt.Fprintf(w, "        %s%s\n", line.head, line.words)
+			}
 		}
 	}
 }

@@ -84,11 +84,14 @@ func TestExplanation(t *testing.T) {
   state in MAAS  Deploying
   zone           zone-a
 
-Waits for (docs/troubleshooting.md has each reason, and what you can do):
+Waits for (more in docs/reasons.md):
   90s   MachineDeployed is False: Deploying
         machine mtqq4g is being deployed
+        means: MAAS installs the image, or does not show the address yet.
   90s   HardwareHealthy is False: TestsFailed
         memtest failed
+        means: a hardware test of this bare-metal machine failed, or timed out, in MAAS. The message says of what: CPU, memory, storage, network.
+        to do: see the results in MAAS (` + "`maas admin node-script-results read ID`" + `). Replace the Machine, or its broken part; a result that does not matter can be suppressed in MAAS.
 
 Recorded of what it asked of MAAS:
   90s   asked to deploy the machine; the outcome is not known

@@ -519,12 +519,12 @@ var paces = []struct {
 // documented returns how often an hour the documents say that what has a reason is tried.
 func documented(t *testing.T, reason string) int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "reasons.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(text), "\n#### "+reason+"\n")
-	section, _, _ = strings.Cut(section, "\n#### ")
+	_, section, found := strings.Cut(string(text), "\n### "+reason+"\n")
+	section, _, _ = strings.Cut(section, "\n### ")
 	_, section, _ = strings.Cut(section, "**Provider**")
 	provider, _, _ := strings.Cut(section, "**You**")
 	for _, pace := range paces {
@@ -532,7 +532,7 @@ func documented(t *testing.T, reason string) int {
 			return pace.most
 		}
 	}
-	t.Fatalf("docs/troubleshooting.md does not tell how often what has the reason %s is tried", reason)
+	t.Fatalf("docs/reasons.md does not tell how often what has the reason %s is tried", reason)
 	return 0
 }
 

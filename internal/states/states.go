@@ -48,7 +48,7 @@ type Assessment struct {
 var released = Assessment{Then: Replace, Reason: infrav1.MachineReleasedReason, Message: "was released in MAAS", Lost: true}
 
 // states has an assessment for each state, for a machine that never ran (first) and for one that was provisioned
-// (later). Docs: docs/machine-states.md.
+// (later). The table of docs/machine-states.md is made of it.
 var states = map[maas.Status]struct{ first, later Assessment }{
 	maas.StatusNew: {
 		Assessment{Then: Moving, Reason: infrav1.CommissioningReason, Message: "is not commissioned yet", Phase: Commissioning}, released},

@@ -4,8 +4,6 @@ package states
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,29 +114,6 @@ func TestUnknownStatesNeedAPerson(t *testing.T) {
 		got := Assess(&maas.Machine{Status: 99, StatusName: "Dancing"}, ran, true)
 		if got.Reason != infrav1.MachineNotUsableReason || got.Then != Person || !strings.Contains(got.Message, "Dancing") {
 			t.Errorf("provisioned=%v: %+v", ran, got)
-		}
-	}
-}
-
-func TestDocsNameEachStateWithItsReasons(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "machine-states.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := map[string]string{}
-	for line := range strings.Lines(string(content)) {
-		if cells := strings.SplitN(line, "|", 3); len(cells) == 3 {
-			rows[strings.TrimSpace(cells[1])] = line
-		}
-	}
-	for _, state := range maasStates {
-		for _, reason := range []string{state.first.Reason, state.later.Reason} {
-			if !strings.Contains(rows[state.name], "`"+reason+"`") && reason != "" {
-				t.Errorf("docs/machine-states.md lacks reason %[2]s of %[1]s: %[3]q", state.name, reason, rows[state.name])
-			}
-		}
-		if rows[state.name] == "" {
-			t.Errorf("docs/machine-states.md lacks %s", state.name)
 		}
 	}
 }
