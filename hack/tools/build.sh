@@ -225,7 +225,7 @@ build() {
     return 1
   fi
   trap - EXIT
-  rm -f "$path" "$log"
+  rm -f "$path" "$log" "$BIN/.stamps/$tool"
   mv "$path.new" "$path"
   echo "$stamp" >"$BIN/.stamps/$tool"
   printf '  %-24s built in %ds  (%s)\n' "$tool" $((SECONDS - began)) "$place" >&2
