@@ -433,9 +433,8 @@ func checkFlags(t *testing.T, all map[string]program) {
 		for sub := range depths[name] {
 			lists = append(lists, []string{sub})
 		}
-		if name == "capmaasctl" { // Its overview has them all.
-			text, _ := p.help(t)
-			for _, found := range regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z-]+)?) `).FindAllStringSubmatch(text, -1) {
+		if name == "capmaasctl" { // Its reference has them all.
+			for _, found := range regexp.MustCompile(`(?m)^## capmaasctl (.*)$`).FindAllStringSubmatch(read(t, "capmaasctl.md"), -1) {
 				lists = append(lists, strings.Fields(found[1]))
 			}
 		}

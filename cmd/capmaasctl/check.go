@@ -37,8 +37,9 @@ check maas --test-vm-host --node-ip=10.77.0.21`,
 func checkLXDCommand() command {
 	return command{
 		use: "lxd", short: "Check this node's LXD: pool, bridge, project, profile; --apply mends",
-		long: `Checks whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile, network address.
-Run it on the node, as root or as a member of the group lxd. With --apply it creates missing objects.
+		long: `Checks whether this node's LXD is as MAAS needs it: storage pool, bridge, project, profile,
+network address. Run it on the node, as root or as a member of the group lxd. With --apply it
+creates missing objects.
 Also called as lxd-test.`,
 		example: `check lxd
 check lxd --apply --storage-backend=zfs --storage-size=100 --network-bridge=br0`,
@@ -58,8 +59,9 @@ check lxd --apply --storage-backend=zfs --storage-size=100 --network-bridge=br0`
 func checkVMHostCommand() command {
 	return command{
 		use: "vm-host", short: "Check a node's VM host in MAAS; --apply registers it",
-		long: `Checks whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS can use it.
-With --apply, on the node itself, it registers it, or brings its registration up to date.
+		long: `Checks whether a node is registered in MAAS as a VM host, where it should be, and whether MAAS
+can use it. With --apply, on the node itself, it registers it, or brings its registration up to
+date.
 Also called as vmhost-test.`,
 		example: `check vm-host --node-ip=10.77.0.21 --zone=rack-a --resource-pool=k8s
 check vm-host --node-ip=10.77.0.21 --apply --maas-endpoint=http://maas.example.com:5240/MAAS --maas-api-key-file=key`,

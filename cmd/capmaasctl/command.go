@@ -4,8 +4,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,8 +15,7 @@ import (
 // program is one run of capmaasctl.
 type program struct {
 	surroundings
-	title string   // what is typed to call it
-	args  []string // behind that
+	title string // what is typed to call it
 	// doers are the commands that do something.
 	doers map[*cobra.Command]*doer
 	code  int // what it ends with
@@ -53,73 +52,89 @@ type command struct {
 	act  func(context.Context, options, surroundings) int
 }
 
-// operands are what it takes beside flags, and how many there are at least.
-func (c command) operands() (names []string, least int) {
-	names = strings.Fields(c.use)[1:]
-	least = len(names)
-	if strings.Contains(c.use, "[") {
-		least = 0
+// operands checks how many there are beside flags.
+func (c command) operands() cobra.PositionalArgs {
+	switch n := len(strings.Fields(c.use)) - 1; {
+	case n == 0:
+		return cobra.NoArgs
+	case strings.Contains(c.use, "["):
+		return cobra.MaximumNArgs(n)
+	default:
+		return cobra.ExactArgs(n)
 	}
-	return names, least
 }
 
 // groups are the parts of the overview.
 var groups = []*cobra.Group{
 	{ID: "find", Title: "Find out what is wrong:"},
 	{ID: "maintain", Title: "Before and during maintenance:"},
-	{ID: "images", Title: "Images and manifests:"},
-	{ID: "other", Title: "Other:"},
+	{ID: "other", Title: "Images, manifests, and this program:"},
 }
+
+// helpWidth is how many columns the flags take in help.
+const helpWidth = 100
 
 // root returns the tree of commands.
 func (p *program) root() *cobra.Command {
 	cobra.EnableCommandSorting = false // They are in the order in which they are added.
 	p.doers = map[*cobra.Command]*doer{}
-	root := p.family("", "capmaasctl", "Look after clusters on MAAS")
-	root.Version = version
-	root.SilenceErrors, root.SilenceUsage = true, true
-	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: p.title}
+	root := &cobra.Command{
+		Use: "capmaasctl", Short: "Look after clusters on MAAS", SilenceErrors: true, SilenceUsage: true,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: p.title},
+	}
 	root.SetIn(p.in)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) { p.writeHelp(c) })
-	root.SetFlagErrorFunc(p.slip)
+	root.SetHelpTemplate("{{.Short}}.\n\n{{with .Long}}{{.}}\n\n{{end}}{{.UsageString}}")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
+	root.SetFlagErrorFunc(wrongFlag)
 	root.AddGroup(groups...)
-	root.SetHelpCommand(p.helpCommand(root))
+	root.SetCompletionCommandGroupID("other")
+	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
 		p.family("find", "check", "Check MAAS, a node's LXD, or its registration", checkMAASCommand(), checkLXDCommand(), checkVMHostCommand()),
 		p.single("find", explainCommand()),
 		p.single("find", orphansCommand()),
 		p.single("maintain", planCommand(), planUpgradeCommand(), planDrainCommand()),
-		p.family("maintain", "host", "Keep VMs off an LXDHost, or empty it", cordonCommand(), uncordonCommand(), drainCommand()),
-		p.family("maintain", "machines", "Keep bare metal from being allocated", listMachinesCommand(), quarantineCommand(), liftCommand()),
-		p.family("images", "image", "Upload, list and check images", listImagesCommand(), checkImageCommand(), uploadImageCommand()),
-		p.single("images", convertCommand()),
+		p.family("maintain", "host", "Keep VMs off an LXDHost (cordon, uncordon), or empty it (drain)", cordonCommand(), uncordonCommand(), drainCommand()),
+		p.family("maintain", "machines", "Keep bare metal from being allocated (quarantine, lift)", listMachinesCommand(), quarantineCommand(), liftCommand()),
+		p.family("other", "image", "List, check and upload images", listImagesCommand(), checkImageCommand(), uploadImageCommand()),
+		p.single("other", convertCommand()),
 		p.single("other", versionCommand()),
-		p.referenceCommand(root),
 	)
-	describeCompletion(root)
 	return root
+}
+
+// wrongFlag says what is wrong with a flag. The value of one that is not known is not repeated: it may be a key.
+func wrongFlag(_ *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var garbled *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		name, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "=")
+		return fmt.Errorf("unknown flag: -%s", name)
+	case errors.As(err, &garbled):
+		return errors.New("a flag has the form --name=value")
+	}
+	return err
 }
 
 // family returns a command that only has others below it.
 func (p *program) family(group, word, short string, members ...command) *cobra.Command {
-	c := &cobra.Command{Use: word, Short: short, GroupID: group, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true}
-	c.SuggestionsMinimumDistance = 2
-	addHelpFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		switch {
-		case len(args) > 0:
-			return p.unknown(c, args[0])
-		case c.HasParent():
-			return &usageError{[]string{"a word is missing: " + strings.Join(wordsBelow(c), ", ")}, c.CommandPath()}
+	c := &cobra.Command{Short: short, GroupID: group, DisableFlagsInUseLine: true, Run: func(*cobra.Command, []string) {}} // Args refuses all.
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("a command is missing")
 		}
-		return c.Help()
+		return cobra.NoArgs(c, args)
 	}
+	var names []string
 	for _, member := range members {
-		c.AddCommand(p.single("", member))
+		below := p.single("", member)
+		names = append(names, below.Name())
+		c.AddCommand(below)
 	}
+	c.Use = word + " " + strings.Join(names, "|")
 	return c
 }
 
@@ -130,19 +145,30 @@ func (p *program) single(group string, d command, below ...command) *cobra.Comma
 		d.byDefault(&this.options)
 	}
 	c := &cobra.Command{
-		Use: d.use, Short: d.short, Long: d.long, GroupID: group, Args: cobra.ArbitraryArgs,
+		Use: d.use, Short: d.short, Long: d.long, GroupID: group, Args: d.operands(),
 		Example: p.examples(d.example),
+		RunE:    func(c *cobra.Command, _ []string) error { return p.do(c) },
 	}
-	c.SuggestionsMinimumDistance = 2
+	if d.page != "" {
+		c.Long += "\n\nMore: docs/" + d.page
+	}
 	this.options.addFlags(c.Flags(), d)
-	addHelpFlag(c)
 	p.doers[c] = this
 	completeWords(c, d)
-	c.RunE = func(c *cobra.Command, args []string) error { return p.do(c, args, nil) }
 	for _, other := range below {
 		c.AddCommand(p.single("", other))
 	}
 	return c
+}
+
+// completeWords tells the shell what may stand in the command line: formats, files, or nothing that it could know.
+func completeWords(c *cobra.Command, d command) {
+	if !strings.Contains(d.use, "FILE") {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	if d.find != nil {
+		_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // The flag is there.
+	}
 }
 
 func (p *program) examples(text string) string {
@@ -153,33 +179,20 @@ func (p *program) examples(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// do checks the usage, and does it. problems are those that are known already.
-func (p *program) do(c *cobra.Command, args, problems []string) error {
+// do checks the options, and does what the command is for.
+func (p *program) do(c *cobra.Command) error {
 	this := p.doers[c]
-	names, least := this.operands()
-	switch n := len(args); {
-	case len(problems) > 0: // The value of an unknown flag stays behind; that needs no message.
-	case n > len(names) && c.HasAvailableSubCommands() && n > 0:
-		return p.unknown(c, args[0])
-	case n > len(names):
-		problems = append(problems, fmt.Sprintf("%d argument(s) too many: it takes %s", n-len(names), orNone(names)))
-	case n < least:
-		problems = append(problems, names[n]+" is missing: "+c.CommandPath()+" "+strings.Join(names, " "))
-	}
-	problems = append(problems, this.options.complete(this.command, c.Flags(), p.surroundings)...)
-	if len(problems) > 0 {
-		return &usageError{problems, c.CommandPath()}
+	if problems := this.options.complete(this.command, c.Flags(), p.surroundings); len(problems) > 0 {
+		return usageError(problems)
 	}
 	p.code = this.run(c.Context(), this.options, p.surroundings)
 	return nil
 }
 
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, " ")
-}
+// usageError are all reasons why nothing was done.
+type usageError []string
+
+func (e usageError) Error() string { return strings.Join(e, "\nerror: ") }
 
 // run does what the command is for, and returns the exit code.
 func (c command) run(ctx context.Context, o options, s surroundings) int {
@@ -203,49 +216,4 @@ func (c command) run(ctx context.Context, o options, s surroundings) int {
 		return exitFailed
 	}
 	return exitOK
-}
-
-// usageError means that nothing was done, as the command was not called as it has to be.
-type usageError struct {
-	problems []string
-	command  string // whose help helps
-}
-
-func (e *usageError) Error() string { return strings.Join(e.problems, "; ") }
-
-// unknown returns the error for a word that calls nothing.
-func (p *program) unknown(c *cobra.Command, word string) error {
-	var similar []string
-	for _, name := range c.SuggestionsFor(word) {
-		similar = append(similar, c.CommandPath()+" "+name)
-	}
-	for _, other := range everyCommand(c.Root()) {
-		if other.Name() == word && other.HasParent() {
-			similar = append(similar, other.CommandPath())
-		}
-	}
-	slices.Sort(similar)
-	problem := fmt.Sprintf("%s has no command %q", c.CommandPath(), word)
-	if similar = slices.Compact(similar); len(similar) > 0 {
-		problem += ": did you mean " + strings.Join(similar, ", or ") + "?"
-	}
-	return &usageError{[]string{problem}, c.CommandPath()}
-}
-
-// everyCommand returns a command and all that are below it, without hidden ones.
-func everyCommand(c *cobra.Command) []*cobra.Command {
-	all := []*cobra.Command{c}
-	for _, below := range c.Commands() {
-		if !below.Hidden {
-			all = append(all, everyCommand(below)...)
-		}
-	}
-	return all
-}
-
-func wordsBelow(c *cobra.Command) (words []string) {
-	for _, below := range c.Commands() {
-		words = append(words, below.Name())
-	}
-	return words
 }

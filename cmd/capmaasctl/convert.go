@@ -20,9 +20,10 @@ const standard = "-"
 
 func convertCommand() command {
 	return command{
-		use: "convert", short: "Turn manifests for Spectro Cloud's provider into manifests for this one",
-		long: `It converts MaasClusters, MaasMachines and MaasMachineTemplates. All else in the files stays byte for byte. What has no
-equivalent is reported on standard error; then nothing is written without --allow-loss.`,
+		use: "convert", short: "Turn manifests for Spectro Cloud's provider into this one's",
+		long: `It converts MaasClusters, MaasMachines and MaasMachineTemplates. All else in the files stays
+byte for byte. What has no equivalent is reported on standard error; then nothing is written
+without --allow-loss.`,
 		example: `convert -f my-cluster.yaml --output-file my-cluster-new.yaml
 convert <my-cluster.yaml >my-cluster-new.yaml`,
 		page: "migrating.md",

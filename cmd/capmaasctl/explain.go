@@ -25,18 +25,15 @@ import (
 
 func explainCommand() command {
 	return command{
-		use: "explain KIND NAME", short: "Tell what an object waits for, what it asked of MAAS, what comes next",
-		long: "KIND is " + strings.Join(kindNames(), ", ") + ", or what kubectl takes for them; NAME is NAME or NAMESPACE/NAME.\n" +
-			"It reads the conditions and the annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
+		use: "explain KIND NAME", short: "Tell what an object waits for, and what comes next",
+		long: "KIND is " + strings.Join(kindNames(), ", ") + ", or what kubectl takes for them;\n" +
+			"NAME is NAME or NAMESPACE/NAME. It also tells what was asked of MAAS, which is in\nthe annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
 		example:      "explain maasmachine my-cluster-md-0-x7k2p --namespace=default\nexplain lxdhost capmaas-system/lxd-a -o yaml",
 		page:         "troubleshooting.md",
 		needsCluster: true, inNamespace: true, hasTimeout: true,
 		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
-			if fs.NArg() != 2 {
-				return nil // which is said already
-			}
 			if o.object = strings.ToLower(fs.Arg(0)); kindNamed(o.object) == nil {
-				problems = append(problems, fmt.Sprintf("KIND: %q is none of %s%s", fs.Arg(0), strings.Join(kindNames(), ", "), didYouMean(o.object, kindNames())))
+				problems = append(problems, fmt.Sprintf("KIND: %q is none of %s", fs.Arg(0), strings.Join(kindNames(), ", ")))
 			}
 			return append(problems, o.nameIn("NAME", fs.Arg(1))...)
 		},

@@ -216,8 +216,8 @@ func TestExplain(t *testing.T) {
 		"a cluster":           {[]string{"maascluster", "c1"}, exitOK, "every failure domain is a zone of MAAS"},
 		"another namespace":   {[]string{"maasmachine", m.Name, "-n", "elsewhere"}, exitFailed, "add --namespace=default"},
 		"nowhere":             {[]string{"maasmachine", "none"}, exitFailed, "nor in any other"},
-		"no kind":             {[]string{"maasmachin", m.Name}, exitUsage, "did you mean maasmachine?"},
-		"no name":             {[]string{"maasmachine"}, exitUsage, "NAME is missing"},
+		"no kind":             {[]string{"maasmachin", m.Name}, exitUsage, "maasmachine,"},
+		"no name":             {[]string{"maasmachine"}, exitUsage, "explain KIND NAME"},
 		"no good name":        {[]string{"maasmachine", "a/b/c"}, exitUsage, "a/b/c"},
 	} {
 		if got := ctl(tc.args...); got.code != tc.code || !strings.Contains(got.stdout+got.err, tc.said) {

@@ -84,27 +84,25 @@ func (o *options) addFlags(fs *pflag.FlagSet, c command) {
 		fs.DurationVar(&o.timeout, "timeout", o.timeout, "How long the command may take. 0s: as long as it takes.")
 	}
 	if c.needsMAAS {
-		section(fs, sectionMAAS, o.addMAASFlags)
+		o.addMAASFlags(fs)
 	}
 	if c.needsMAAS || c.needsCluster {
-		section(fs, sectionCluster, func(fs *pflag.FlagSet) {
-			if c.inNamespace {
-				fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace. Default: that of the kubeconfig's context.")
-			}
-			o.addClusterFlags(fs)
-		})
+		if c.inNamespace {
+			fs.StringVarP(&o.namespace, "namespace", "n", "", "Namespace. Default: that of the kubeconfig's context.")
+		}
+		o.addClusterFlags(fs)
 	}
 }
 
 func (o *options) addMAASFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "", "URL of MAAS, such as http://maas.example.com:5240/MAAS. Or $MAAS_ENDPOINT.")
-	fs.StringVar(&o.apiKeyFile, "maas-api-key-file", "", "File that holds the API key; - is the standard input. Or $MAAS_API_KEY.")
+	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "", "URL of MAAS, such as http://maas.example.com:5240/MAAS. Default: $MAAS_ENDPOINT, then the manager's in the management cluster.")
+	fs.StringVar(&o.apiKeyFile, "maas-api-key-file", "", "File that holds the API key; - is the standard input. Default: $MAAS_API_KEY, then the manager's.")
 	fs.StringVar(&o.apiKey, "maas-api-key", "", "API key. Everybody on this machine sees it in the list of processes: prefer the file.")
 	fs.StringVar(&o.caBundle, "maas-ca-file", "", "PEM file of the authorities that MAAS's certificate is verified with, beside the system's.")
 }
 
 func (o *options) addClusterFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig. Default: $KUBECONFIG, then ~/.kube/config, then the pod's own.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's own.")
 	fs.StringVar(&o.context, "context", "", "Context of the kubeconfig. Default: the current one.")
 }
 

@@ -30,12 +30,7 @@ func hostCommand(c command) command {
 	c.use += " NAME"
 	c.page = "maintenance.md"
 	c.needsCluster, c.inNamespace = true, true
-	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
-		if fs.NArg() != 1 {
-			return nil // which is said already
-		}
-		return o.nameIn("NAME", fs.Arg(0))
-	}
+	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) []string { return o.nameIn("NAME", fs.Arg(0)) }
 	return c
 }
 

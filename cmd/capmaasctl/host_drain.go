@@ -23,9 +23,9 @@ const drainPoll = time.Second
 func drainCommand() command {
 	return hostCommand(command{
 		use: "drain", short: "Empty an LXDHost: have the Machines of its VMs replaced, and wait",
-		long: `It sets spec.unschedulable and spec.evacuate, and waits until no VM is left: the manager has the Machines there replaced,
-never two of one control plane at a time. An interrupt, or the end of --timeout, ends only the waiting. It needs the
-chart's value evacuation.enabled.`,
+		long: `It sets spec.unschedulable and spec.evacuate, and waits until no VM is left: the manager has the
+Machines there replaced, never two of one control plane at a time. An interrupt, or the end of
+--timeout, ends only the waiting. It needs the chart's value evacuation.enabled.`,
 		example: `host drain lxd-a --namespace=capmaas-system
 host drain lxd-a --namespace=capmaas-system --timeout=2h`,
 		hasTimeout: true, byDefault: func(o *options) { o.timeout = 0 }, act: drainHost,

@@ -53,8 +53,8 @@ func listImagesCommand() command {
 func checkImageCommand() command {
 	return command{
 		use: "check [NAME]", short: "Check whether machines can be deployed with an image",
-		long: `MAAS has to have it, all of it, and for their architecture. With --cluster it checks the images that a cluster's new machines
-get, in that cluster's MAAS. It changes nothing.`,
+		long: `MAAS has to have it, all of it, and for their architecture. With --cluster it checks the images
+that a cluster's new machines get, in that cluster's MAAS. It changes nothing.`,
 		example:   "image check custom/u-2404-k8s-1.35.0 --architecture=arm64\nimage check --cluster=default/my-cluster",
 		page:      "image-upload.md",
 		needsMAAS: true, inNamespace: true, hasTimeout: true,

@@ -33,8 +33,9 @@ var otherFileTypes = []string{"ddtgz", "ddtbz", "ddtxz", "ddtar"}
 func uploadImageCommand() command {
 	return command{
 		use: "upload FILE", short: "Upload a file to MAAS as an image, also what was interrupted",
-		long: `It sends the file in pieces, and shows how far it is. Interrupted, it goes on there when it is run again. A file that MAAS
-has is not sent. It is for ` + rights.ImageUpload.Users("") + `.`,
+		long: `It sends the file in pieces, and shows how far it is. Interrupted, it goes on there when it is
+run again. A file that MAAS has is not sent.
+It is for ` + rights.ImageUpload.Users("") + `.`,
 		example:   "image upload ubuntu-2404-efi-kube-v1.35.0.tar.gz --name=custom/u-2404-k8s-1.35.0 --base-image=ubuntu/noble",
 		page:      "image-upload.md",
 		needsMAAS: true,

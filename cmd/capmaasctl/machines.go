@@ -38,7 +38,8 @@ func machineCommand(c command) command {
 func quarantineCommand() command {
 	return machineCommand(command{
 		use: "quarantine NAME", short: "Keep bare metal from being allocated, for a time or until it is lifted",
-		long: `NAME is a hostname or a system id. The machine gets the tag capmaas-quarantine in MAAS. Whoever has it keeps it.
+		long: `NAME is a hostname or a system id. The machine gets the tag capmaas-quarantine in MAAS. Whoever
+has it keeps it.
 It is for ` + rights.Tags.Users("") + `.`,
 		example: "machines quarantine metal-a\nmachines quarantine metal-a --for 48h --why 'new disks'",
 		flags: func(o *options, fs *pflag.FlagSet) {

@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,21 +53,13 @@ func run(ctx context.Context, args []string, s surroundings) int {
 	title, words := calledAs(args[0])
 	p := &program{surroundings: s, title: title}
 	root := p.root()
-	p.args = flagsLast(root, append(words, args[1:]...))
-	root.SetArgs(p.args)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return p.code
+	root.SetArgs(append(words, args[1:]...))
+	c, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		fmt.Fprintf(s.err, "error: %v\nUsage: %s\nTry: %s --help\n", err, c.UseLine(), c.CommandPath())
+		return exitUsage
 	}
-	var wrong *usageError
-	if !errors.As(err, &wrong) {
-		wrong = &usageError{[]string{err.Error()}, title}
-	}
-	for _, problem := range wrong.problems {
-		fmt.Fprintf(s.err, "error: %s\n", problem)
-	}
-	fmt.Fprintf(s.err, "Try: %s --help\n", wrong.command)
-	return exitUsage
+	return p.code
 }
 
 // calledAs returns what is typed to call the program, and the words that its name stands for.

@@ -31,9 +31,10 @@ const (
 func orphansCommand() command {
 	return command{
 		use: "orphans", short: "Find machines in MAAS that nothing claims; --delete removes them",
-		long: `It lists the machines in MAAS that carry the marks of this management cluster and that no object in it claims, each with
-the proof. With --delete it removes them: it asks for each, proves it once more, releases bare metal and deletes VMs.
-It reads all namespaces of the management cluster, and one MAAS: run it once for each MAAS.`,
+		long: `It lists the machines in MAAS that carry the marks of this management cluster and that no object
+in it claims, each with the proof. With --delete it removes them: it asks for each, proves it
+once more, releases bare metal and deletes VMs. It reads all namespaces of the management
+cluster, and one MAAS: run it once for each MAAS.`,
 		example:   "orphans\norphans --delete\norphans --delete --yes --vouch-for=x7k2m9qwzc4t",
 		page:      "orphans.md",
 		needsMAAS: true, needsCluster: true, hasTimeout: true,

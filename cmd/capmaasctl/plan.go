@@ -32,7 +32,7 @@ func planning(c command) command {
 
 func planCommand() command {
 	return planning(command{
-		use: "plan", short: "Show which machines manifests make, where each goes, and whether it fits",
+		use: "plan", short: "Show where the machines of manifests go, and whether they fit",
 		long:    "The manifests are such as those that clusterctl generate prints. It changes nothing.",
 		example: "plan -f cluster.yaml\nplan -f cluster.yaml -o json",
 		flags:   func(o *options, fs *pflag.FlagSet) { o.addManifestsFlag(fs) },
@@ -55,9 +55,7 @@ func planUpgradeCommand() command {
 			fs.StringVar(&o.toVersion, "kubernetes-version", "", "Version of Kubernetes that the cluster gets, such as v1.36.2.")
 		},
 		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
-			if fs.NArg() > 0 {
-				problems = o.nameIn("CLUSTER", fs.Arg(0))
-			}
+			problems = o.nameIn("CLUSTER", fs.Arg(0))
 			if !strings.HasPrefix(o.toVersion, "v") {
 				problems = append(problems, fmt.Sprintf("--kubernetes-version: %q is no version such as v1.36.2", o.toVersion))
 			}
@@ -70,15 +68,10 @@ func planUpgradeCommand() command {
 func planDrainCommand() command {
 	return planning(command{
 		use: "drain HOST", short: "Show where the VMs on an LXDHost would go, and which can't leave it",
-		long:    "HOST is NAME or NAMESPACE/NAME. It changes nothing.",
-		example: "plan drain lxd-b --namespace=capmaas-system",
-		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
-			if fs.NArg() == 0 {
-				return nil // which is said already
-			}
-			return o.nameIn("HOST", fs.Arg(0))
-		},
-		find: planDrain,
+		long:     "HOST is NAME or NAMESPACE/NAME. It changes nothing.",
+		example:  "plan drain lxd-b --namespace=capmaas-system",
+		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string { return o.nameIn("HOST", fs.Arg(0)) },
+		find:     planDrain,
 	})
 }
 

@@ -6,12 +6,12 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -34,25 +34,34 @@ func TestOverview(t *testing.T) {
 		t.Errorf("the overview changed; if that is wanted: go test ./cmd/capmaasctl -run TestOverview -args -update\n%s", diff)
 	}
 	lines := strings.Split(strings.TrimSpace(got), "\n")
-	if len(lines) > 30 {
+	if len(lines) > 26 {
 		t.Errorf("it has %d lines, which fit on no screen", len(lines))
 	}
 	for _, line := range lines {
-		if len(line) > helpWidth {
+		if len(line) > 80 {
 			t.Errorf("%d columns fit on no screen: %s", len(line), line)
 		}
 	}
-	p, root := newProgram(surroundings{}, "capmaasctl")
-	for _, c := range everyCommand(root) {
-		if p.doers[c] != nil && !strings.Contains(got, "  "+strings.TrimPrefix(c.CommandPath(), "capmaasctl ")+" ") {
-			t.Errorf("the overview lacks %s", c.CommandPath())
+	_, root, _ := newProgram(surroundings{}, "capmaasctl")
+	for _, c := range root.Commands() {
+		if !strings.Contains(got, "  "+c.Name()+" ") {
+			t.Errorf("the overview lacks %s", c.Name())
 		}
 	}
 }
 
+// everyCommand returns a command and all that are below it.
+func everyCommand(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, below := range c.Commands() {
+		all = append(all, everyCommand(below)...)
+	}
+	return all
+}
+
 // Each command says what it does, has an example that it accepts, and is in a group.
 func TestEveryCommandIsDescribed(t *testing.T) {
-	p, root := newProgram(surroundings{}, "capmaasctl")
+	p, root, _ := newProgram(surroundings{}, "capmaasctl")
 	titles := map[string]bool{"": true}
 	for _, group := range groups {
 		titles[group.ID] = true
@@ -67,12 +76,6 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 		this := p.doers[c]
 		if this == nil {
 			continue
-		}
-		help := call(t, "", nil, append(strings.Fields(c.CommandPath()), "--help")...).stdout
-		for line := range strings.Lines(help) {
-			if len(line) > helpWidth+1 && !strings.HasPrefix(line, "  capmaasctl ") {
-				t.Errorf("%s: %d columns fit on no screen: %s", c.CommandPath(), len(line), line)
-			}
 		}
 		if _, err := os.Stat(filepath.Join("..", "..", "docs", this.page)); err != nil {
 			t.Errorf("%s: %v", c.CommandPath(), err)
@@ -91,14 +94,15 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 		for line := range strings.Lines(this.example) {
 			line, _, _ = strings.Cut(line, "<")
 			words := strings.Fields(strings.ReplaceAll(line, "'new disks'", "disks"))
-			fresh, root := newProgram(surroundings{}, append([]string{"capmaasctl"}, words...)...)
-			found, rest, err := root.Find(fresh.args)
+			_, root, args := newProgram(surroundings{}, append([]string{"capmaasctl"}, words...)...)
+			found, rest, err := root.Find(args)
 			if err != nil || found.CommandPath() != c.CommandPath() {
 				t.Errorf("%s: the example %q is of %s (%v)", c.CommandPath(), line, found.CommandPath(), err)
 			}
-			names, least := this.operands()
-			if problems := slips(found.Flags(), rest); len(problems) > 0 || found.Flags().NArg() < least || found.Flags().NArg() > len(names) {
-				t.Errorf("%s: the example %q: %q, %q", c.CommandPath(), line, problems, found.Flags().Args())
+			if err := found.ParseFlags(rest); err != nil {
+				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
+			} else if err := found.ValidateArgs(found.Flags().Args()); err != nil {
+				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
 			}
 		}
 	}
@@ -106,13 +110,10 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 
 // A flag has one meaning: what it is for, its type and its letter are the same wherever it is. Only its default may differ.
 func TestAFlagHasOneMeaning(t *testing.T) {
-	_, root := newProgram(surroundings{}, "capmaasctl")
+	_, root, _ := newProgram(surroundings{}, "capmaasctl")
 	type meaning struct{ usage, kind, letter string }
 	known, letters := map[string]meaning{}, map[string]string{}
 	for _, c := range everyCommand(root) {
-		if c.Name() == completionCommand || c.HasParent() && c.Parent().Name() == completionCommand {
-			continue // They are cobra's.
-		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			is := meaning{f.Usage, f.Value.Type(), f.Shorthand}
 			if before, seen := known[f.Name]; seen && before != is {
@@ -125,9 +126,6 @@ func TestAFlagHasOneMeaning(t *testing.T) {
 			letters[f.Shorthand] = f.Name
 			if !strings.HasSuffix(f.Usage, ".") {
 				t.Errorf("--%s: %q is no sentence", f.Name, f.Usage)
-			}
-			if complaints[f.Value.Type()] == "" && !slices.Contains([]string{"string", "stringArray"}, f.Value.Type()) {
-				t.Errorf("--%s: nothing is said of a wrong %s", f.Name, f.Value.Type())
 			}
 		})
 	}
