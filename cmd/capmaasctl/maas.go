@@ -109,12 +109,13 @@ func (c *checks) version(version maas.Version) bool {
 
 // vmHosts reports whether this MAAS has VM hosts at all.
 func (c *checks) vmHosts(ctx context.Context, client *maas.Client, needed bool) bool {
-	hosts, err := client.ListVMHosts(ctx)
-	switch {
-	case errors.Is(err, maas.Gone) && !needed:
+	has, err := rights.Direct{Client: client}.HasVMHosts(ctx)
+	if err == nil && !has && !needed {
 		c.ok("vm-hosts", "this MAAS has no VM hosts; VMs are made on LXDHosts")
 		return false
-	case err != nil:
+	}
+	hosts, err := client.ListVMHosts(ctx)
+	if err != nil {
 		c.refused("vm-hosts", err)
 		return false
 	}

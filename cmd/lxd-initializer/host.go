@@ -85,7 +85,7 @@ func (p *pass) register(ctx context.Context) error {
 		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key), Earlier: earlier,
 		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,
 	})
-	if errors.Is(err, maas.Gone) {
+	if result.NoVMHosts {
 		return p.offer(ctx)
 	}
 	p.hostID = result.Host.ID

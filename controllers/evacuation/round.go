@@ -24,7 +24,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -92,15 +91,10 @@ func (now *round) isNamed(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 // isRefTo reports whether what a machine recorded of the host of its VM is a host: by its name, or by its id in the
 // machine's MAAS.
 func (now *round) isRefTo(ref string, host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
-	if ref == lxd.DirectRef(host.Namespace, host.Name) {
-		return true
-	}
-	vmHost := host.Spec.VMHost
-	if vmHost == nil || !lxd.IsVMHostWithID(ref, int(vmHost.ID)) {
-		return false
-	}
-	home := now.homeOf(m)
-	return home != "" && home == host.Annotations[infrav1.MAASAnnotation]
+	return clusters.RefersTo(ref, host, func() bool {
+		home := now.homeOf(m)
+		return home != "" && home == host.Annotations[infrav1.MAASAnnotation]
+	})
 }
 
 // look reads what Cluster API has for a VM from the API server: a cache may not have the latest deletion yet.

@@ -42,8 +42,7 @@ type owner struct {
 // credible reports whether the manager can have recorded the VM. Whoever may write an LXDHost may write its record, and
 // must not make us delete anything but VMs of a cluster's name on this host.
 func (l *left) credible() bool {
-	ref, vmHost := l.LeftVM.Host, l.host.Spec.VMHost
-	here := ref == lxd.DirectRef(l.host.Namespace, l.host.Name) || (vmHost != nil && lxd.IsVMHostWithID(ref, int(vmHost.ID)))
+	here := clusters.RefersTo(l.LeftVM.Host, l.host, func() bool { return true })
 	return here && maas.ValidOwnerID(l.OwnerID) && l.Hostname == maas.Hostname(l.Machine, l.OwnerID)
 }
 
@@ -102,8 +101,7 @@ func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found l
 	if cluster == nil {
 		return noCluster, nil
 	}
-	ref := l.LeftVM.Host
-	if lxd.IsVMHost(ref) && found.VM.HostRef != ref && !lxd.IsVMHostRef(ref, found.VM.Host) && !lxd.IsVMHostWithID(ref, found.VM.HostID) {
+	if !found.VM.IsAt(l.LeftVM.Host) {
 		return reason{text: "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there"}, nil
 	}
 	return r.claimed(ctx, l, found.VM.SystemID)

@@ -6,7 +6,6 @@ package lxdhost
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -30,7 +29,6 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -136,10 +134,11 @@ func (r *Reconciler) isDirect(ctx context.Context, host *infrav1.LXDHost) bool {
 		return false // The mirror says so.
 	}
 	region, err := r.Scopes.LXDHostRegion(ctx, host)
-	if err == nil {
-		_, _, err = region.Inventory.VMHosts(ctx, r.Interval)
+	if err != nil {
+		return false
 	}
-	return errors.Is(err, maas.Gone)
+	_, has, err := region.Inventory.AnyVMHosts(ctx, r.Interval)
+	return err == nil && !has
 }
 
 // untilDirect returns when to look again whether the MAAS of a VM host has VM hosts still; 0 if that does not matter.

@@ -24,7 +24,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -213,12 +212,9 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 		return false
 	}
 	recorded, err := record.Of(m)
-	if err != nil || slices.Contains(recorded.Hosts, lxd.DirectRef(host.Namespace, host.Name)) {
-		return true
-	}
-	former := host.Spec.VMHost
-	return former != nil && there.mayBeIn(m, host.Annotations[infrav1.MAASAnnotation]) &&
-		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return lxd.IsVMHostWithID(ref, int(former.ID)) })
+	inItsMAAS := func() bool { return there.mayBeIn(m, host.Annotations[infrav1.MAASAnnotation]) }
+	return err != nil ||
+		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return clusters.RefersTo(ref, host, inItsMAAS) })
 }
 
 // vms lists the VMs with marks on a host as they are now.

@@ -182,9 +182,13 @@ func (m *Mirror) look(ctx context.Context, before asked, round int, regions []*s
 	v := &view{asked: before, hosts: map[int]maas.VMHost{}, complete: true}
 	v.problem = ""
 	for i := range regions {
-		hosts, err := m.list(ctx, &v.asked, regions[(round+i)%len(regions)])
+		hosts, has, err := m.list(ctx, &v.asked, regions[(round+i)%len(regions)])
 		if err != nil {
-			v.complete, v.gone, v.problem = false, v.gone || errors.Is(err, maas.Gone), err.Error()
+			v.complete, v.problem = false, err.Error()
+			continue
+		}
+		if !has {
+			v.complete, v.gone = false, true
 			continue
 		}
 		v.answered = m.Clock.Now()
@@ -205,8 +209,9 @@ func (m *Mirror) look(ctx context.Context, before asked, round int, regions []*s
 	return v
 }
 
-// list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then.
-func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) ([]maas.VMHost, error) {
+// list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then. has reports whether
+// MAAS has VM hosts still.
+func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) (hosts []maas.VMHost, has bool, err error) {
 	maxAge := m.Interval - m.Interval/10
 	if known.empty {
 		maxAge = rest * m.Interval
@@ -215,18 +220,18 @@ func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) (
 	if due && known.machines != nil {
 		maxAge = 2 * m.Interval
 	}
-	hosts, _, err := region.Inventory.VMHosts(ctx, maxAge)
+	hosts, has, err = region.Inventory.AnyVMHosts(ctx, maxAge)
 	if err != nil {
-		return nil, fmt.Errorf("listing VM hosts: %w", err)
+		return nil, false, fmt.Errorf("listing VM hosts: %w", err)
 	}
 	if !due || len(hosts) == 0 {
-		return hosts, nil
+		return hosts, has, nil
 	}
 	known.machinesAt = m.Clock.Now()
 	if machines, err := region.Inventory.HostMachines(ctx, machinesMaxAge); err == nil { // Otherwise they are as they were.
 		known.machines = machines
 	}
-	return hosts, nil
+	return hosts, has, nil
 }
 
 // forget forgets the MAASes that nobody uses any more.

@@ -154,13 +154,13 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 // awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows; if MAAS has no VM hosts,
 // when every machine has an LXDHost that is ready.
 func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine) error {
-	hosts, _, err := s.Inventory.VMHosts(ctx, hostsMaxAge)
-	what, notYet := "VM hosts", func(m *infrav1.MaasMachine) string { return r.notYetHost(ctx, workload, hosts, m) }
-	switch {
-	case errors.Is(err, maas.Gone):
-		what, notYet = "LXD hosts", func(m *infrav1.MaasMachine) string { return r.notYetLXDHost(ctx, s, workload, m) }
-	case err != nil:
+	hosts, has, err := s.Inventory.AnyVMHosts(ctx, hostsMaxAge)
+	if err != nil {
 		return fmt.Errorf("listing VM hosts: %w", err)
+	}
+	what, notYet := "VM hosts", func(m *infrav1.MaasMachine) string { return r.notYetHost(ctx, workload, hosts, m) }
+	if !has {
+		what, notYet = "LXD hosts", func(m *infrav1.MaasMachine) string { return r.notYetLXDHost(ctx, s, workload, m) }
 	}
 	var pending []string
 	for i := range machines {

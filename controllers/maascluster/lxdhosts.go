@@ -170,7 +170,7 @@ func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, obje
 // isOf reports whether an object was made for a machine.
 func isOf(object client.Object, m *infrav1.MaasMachine) bool {
 	host, is := object.(*infrav1.LXDHost)
-	return metav1.IsControlledBy(object, m) || (is && clusters.IsVMHostOf(host, m))
+	return metav1.IsControlledBy(object, m) || (is && clusters.Mirrors(host, m))
 }
 
 // read returns the object of that kind and name as it is now; nil if there is none.

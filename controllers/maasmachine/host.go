@@ -124,12 +124,12 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	if err != nil {
 		return proceed, err
 	}
-	hosts, unclear, err := r.closeVMHosts(ctx, l, node)
+	hosts, unclear, has, err := r.closeVMHosts(ctx, l, node)
 	switch {
-	case errors.Is(err, maas.Gone):
-		return r.lxdHostRetirement(ctx, l, node)
 	case err != nil:
 		return proceed, err
+	case !has:
+		return r.lxdHostRetirement(ctx, l, node)
 	case unclear != "":
 		return report.Wait(vmsRetry, infrav1.VMHostUnclearReason, "%s", unclear), nil
 	}
@@ -203,15 +203,15 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 // hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS, or, if MAAS has no VM hosts, has
 // an LXDHost; or whether its node is still to be taken out of service.
 func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.MaasMachine) (bool, error), error) {
-	hosts, _, err := l.Inventory.VMHosts(ctx, vmHostsMaxAge)
-	switch {
-	case errors.Is(err, maas.Gone):
+	hosts, has, err := l.Inventory.AnyVMHosts(ctx, vmHostsMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
+	}
+	if !has {
 		return func(m *infrav1.MaasMachine) (bool, error) {
 			host, err := clusters.LXDHost(ctx, r.Client, m)
 			return host != nil || isRetiring(m), err
 		}, nil
-	case err != nil:
-		return nil, fmt.Errorf("looking for the cluster's VM hosts: %w", err)
 	}
 	return func(m *infrav1.MaasMachine) (bool, error) {
 		return isRetiring(m) || len(vmhosts.OnMachine(hosts, m.Spec.SystemID)) > 0, nil
@@ -228,17 +228,20 @@ func isRetiring(m *infrav1.MaasMachine) bool {
 }
 
 // closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
-// "" if they can. maas.Gone: MAAS has no VM hosts.
-func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, err error) {
+// "" if they can. has reports whether MAAS has VM hosts still.
+func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, has bool, err error) {
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, maxAge := range []time.Duration{vmHostsMaxAge, 0} {
-		all, _, err := l.Inventory.VMHosts(ctx, maxAge)
+		all, has, err := l.Inventory.AnyVMHosts(ctx, maxAge)
 		if err != nil {
-			return nil, "", fmt.Errorf("looking for VM hosts on the machine: %w", err)
+			return nil, "", false, fmt.Errorf("looking for VM hosts on the machine: %w", err)
+		}
+		if !has {
+			return nil, "", false, nil
 		}
 		var inDoubt []maas.VMHost
 		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
-			return nil, "", err
+			return nil, "", false, err
 		}
 		if unclear = node.unclear(hosts, inDoubt, isOutOfService(l.record.Data), r.Clock.Now()); len(hosts) > 0 {
 			break // Otherwise read again, uncached: a host may have registered a moment ago.
@@ -253,10 +256,10 @@ func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) 
 			return err
 		})
 		if err != nil && !errors.Is(err, maas.NotFound) {
-			return nil, "", fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
+			return nil, "", false, fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
 		}
 	}
-	return hosts, unclear, nil
+	return hosts, unclear, true, nil
 }
 
 // vmsOn names the machines that MAAS has on the hosts, sorted. MAAS searches by the hosts' names, and says of each

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -91,10 +92,9 @@ func (r *Reconciler) lxdHostOf(ctx context.Context, l *life, ref string) (*infra
 		return nil, fmt.Errorf("searching for the LXDHost of %s: %w", ref, err)
 	}
 	at := slices.IndexFunc(list.Items, func(h infrav1.LXDHost) bool {
-		if vmHost := h.Spec.VMHost; vmHost != nil && lxd.IsVMHostWithID(ref, int(vmHost.ID)) {
+		return clusters.RefersTo(ref, &h, func() bool {
 			return h.Annotations[infrav1.MAASAnnotation] == l.Where() && r.Scopes.Places.Has(&h)
-		}
-		return lxd.DirectRef(h.Namespace, h.Name) == ref
+		})
 	})
 	if at < 0 {
 		return nil, nil

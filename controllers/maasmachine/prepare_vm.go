@@ -135,18 +135,7 @@ func (l *life) vm(systemID string) lxd.VM {
 	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Namespace: l.MaasMachine.Namespace, Marks: l.Marks()}
 }
 
-// vmOn is vm, with the host that the machine is on in MAAS. MAAS may have another key for it than its LXDHost: what is
-// recorded counts then.
+// vmOn is vm, with the host that the machine is on in MAAS, or as recorded.
 func (l *life) vmOn(ctx context.Context, m *maas.Machine) (lxd.VM, error) {
-	vm := l.vm(m.SystemID)
-	host, err := l.Machines.LXD().HostOf(ctx, m)
-	if err != nil {
-		return vm, err
-	}
-	if host == nil {
-		vm.HostRef = l.directRef()
-		return vm, nil
-	}
-	vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, l.Machines.LXD().HostRef(*host)
-	return vm, nil
+	return l.Machines.LXD().Locate(ctx, l.vm(m.SystemID), m, l.record.Hosts)
 }

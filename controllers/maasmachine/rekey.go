@@ -19,8 +19,8 @@ import (
 // rekey makes MAAS switch a VM that runs with the key pair that its LXDHost has now. MAAS is asked only when that pair,
 // or MAAS's driver for the VM, is another one than is known.
 func (r *Reconciler) rekey(ctx context.Context, l *life) (outcome, error) {
-	namespace, name, isDirect := lxd.ParseDirectRef(l.directRef())
-	if !isDirect {
+	namespace, name, is := lxd.SoleLXDHost(l.record.Hosts)
+	if !is {
 		return proceed, nil
 	}
 	host := &infrav1.LXDHost{}
@@ -38,7 +38,7 @@ func (r *Reconciler) rekey(ctx context.Context, l *life) (outcome, error) {
 		return out, err
 	}
 	vm := l.vm(l.maas.SystemID)
-	vm.HostRef = l.directRef()
+	vm.HostRef = lxd.DirectRef(namespace, name)
 	done, err := l.Machines.LXD().RekeyVM(ctx, vm, wanted.Fingerprint, func(power maas.LXDPower) error { return r.giveKeys(ctx, l, power) })
 	if err != nil || !done {
 		return report.Retry(report.MendRetry, infrav1.EarlierKeysInUseReason, "MAAS does not switch VM %s with the key pair of LXDHost %s yet", l.maas.Hostname, name), err

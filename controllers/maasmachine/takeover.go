@@ -5,7 +5,6 @@ package maasmachine
 import (
 	"context"
 	"errors"
-	"slices"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -69,32 +68,11 @@ func (r *Reconciler) adoptComposed(ctx context.Context, l *life) error {
 // adoptVM adopts the VM of a machine on the first of the recorded VM hosts that has it, and returns the reference to
 // that and the host as it is now; nil if none has it.
 func (l *life) adoptVM(ctx context.Context, m *maas.Machine) (from string, host *lxd.Host, err error) {
-	for _, ref := range l.vmHostRefs() {
-		vm := l.vm(m.SystemID)
-		vm.HostRef = ref
-		host, err = l.Machines.LXD().AdoptVM(ctx, vm, m.PhysicalAddresses())
-		if lxdhost.KindOf(err) != lxdhost.KindNotFound {
-			return ref, host, err
-		}
+	recorded := l.record.Hosts
+	if host := l.MaasMachine.Status.LXDHost; host != "" && len(recorded) == 0 { // The record was lost.
+		recorded = []string{l.Machines.LXD().HostRef(lxd.Host{Name: host})}
 	}
-	return "", nil, nil
-}
-
-// vmHostRefs returns the recorded VM hosts; for a machine whose record was lost the one in its status.
-func (l *life) vmHostRefs() []string {
-	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
-		return []string{l.Machines.LXD().HostRef(lxd.Host{Name: host})}
-	}
-	return slices.DeleteFunc(slices.Clone(l.record.Hosts), func(ref string) bool { return !lxd.IsVMHost(ref) })
-}
-
-// directRef returns the recorded host, if its VMs are made through LXD's own API. "": there is none, or another one,
-// too, and the VM may be there.
-func (l *life) directRef() string {
-	if len(l.record.Hosts) != 1 || lxd.IsVMHost(l.record.Hosts[0]) {
-		return ""
-	}
-	return l.record.Hosts[0]
+	return l.Machines.LXD().AdoptVM(ctx, l.vm(m.SystemID), recorded, m.PhysicalAddresses())
 }
 
 // ignoreConflict returns nil for the error that a VM is not ours.

@@ -108,7 +108,7 @@ func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Ob
 	return requests(machines)
 }
 
-// lxdHostToMachines wakes the machines whose VMs MAAS composed when a former VM host can be reached: they are adopted
+// lxdHostToMachines wakes the VMs' machines when a former VM host can be reached: those that MAAS composed are adopted
 // then.
 func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object) []reconcile.Request {
 	host := object.(*infrav1.LXDHost)
@@ -120,7 +120,7 @@ func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of an LXDHost")
 		return nil
 	}
-	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !isOnVMHost(&m) }))
+	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !m.Spec.IsLXD() }))
 }
 
 // lxdHostToItsMachines wakes the machines whose VMs are recorded on a host: MAAS is to switch them with another key
@@ -136,15 +136,6 @@ func (r *Reconciler) lxdHostToItsMachines(ctx context.Context, object client.Obj
 		recorded, err := record.Of(&m)
 		return err != nil || !slices.Contains(recorded.Hosts, ref)
 	}))
-}
-
-// isOnVMHost reports whether a machine's VM is recorded as one on a VM host, or may be, because the record was lost.
-func isOnVMHost(m *infrav1.MaasMachine) bool {
-	recorded, err := record.Of(m)
-	if err != nil || !m.Spec.IsLXD() {
-		return false
-	}
-	return slices.ContainsFunc(recorded.Hosts, lxd.IsVMHost) || (len(recorded.Hosts) == 0 && m.Status.LXDHost != "")
 }
 
 func requests(machines []infrav1.MaasMachine) []reconcile.Request {

@@ -6,7 +6,6 @@ package maasmachinetemplate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -158,8 +157,7 @@ func (r *Reconciler) findMachines(ctx context.Context, s *scope.Cluster, templat
 func (r *Reconciler) findHosts(ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool) (found offer, err error) {
 	vm := s.TemplateVM(template.Spec.Template.Spec, controlPlane)
 	found.hosts, err = s.Machines.LXD().KnownLXDHosts(ctx, vm)
-	var refused *lxd.LXDError
-	if err != nil && !errors.As(err, &refused) && !errors.Is(err, maas.Gone) { // The machines report the error.
+	if err != nil && !lxd.IsRefusal(err) { // The machines report the error.
 		return offer{}, err
 	}
 	peers, err := clusters.Peers(ctx, r.Client, s, controlPlane)

@@ -205,7 +205,7 @@ func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.
 	}
 	source.VM = &vm
 	hosts, err := v.Machines.LXD().GetAvailableLXDHosts(ctx, vm.Anywhere())
-	if isRefusal(err) {
+	if lxd.IsRefusal(err) {
 		source.Refused, err = err, nil
 	}
 	source.Hosts = v.allowed(hosts)
@@ -224,12 +224,6 @@ func callsFor(spec infrav1.MaasMachineSpec) plan.Calls {
 		return plan.CallsForMetalWithAddress
 	}
 	return plan.CallsForMetal
-}
-
-// isRefusal reports whether an error is why no VM can be made, however often it is tried.
-func isRefusal(err error) bool {
-	var refused *lxd.LXDError
-	return errors.As(err, &refused) || errors.Is(err, maas.Gone)
 }
 
 // metal returns the machines that MAAS can allocate now, or once the cluster gives them back. Quarantined ones stay

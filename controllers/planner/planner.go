@@ -235,7 +235,7 @@ func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objec
 		return nil, fmt.Errorf("cluster %s: %w", key, err)
 	}
 	v := &view{Cluster: s, objects: given}
-	if v.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, lxd.VMSpec{}); err != nil && !isRefusal(err) {
+	if v.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, lxd.VMSpec{}); err != nil && !lxd.IsRefusal(err) {
 		return nil, fmt.Errorf("reading the hosts of cluster %s: %w", key, err)
 	}
 	return v, p.readMachines(ctx, v)
@@ -282,9 +282,7 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 	at := slices.IndexFunc(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
 	if known.Host != "" && at >= 0 {
 		known.On = v.hosts[at].Key()
-		if !v.hosts[at].IsDirect() {
-			known.DeleteCalls = callsFor(m.Spec).Delete
-		}
+		known.DeleteCalls = callsFor(m.Spec).On(v.hosts[at]).Delete
 	}
 	return known
 }

@@ -4,7 +4,6 @@ package clusters
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,8 +31,8 @@ func BareMetalWithin(ctx context.Context, s *scope.Cluster, maxAge time.Duration
 	if s.MaasCluster.Spec.LXDControlPlaneCluster {
 		return machines, nil
 	}
-	hosts, _, err := s.Inventory.VMHosts(ctx, BareMetalMaxAge)
-	if err != nil && !errors.Is(err, maas.Gone) {
+	hosts, _, err := s.Inventory.AnyVMHosts(ctx, BareMetalMaxAge)
+	if err != nil {
 		return nil, fmt.Errorf("listing MAAS's VM hosts: %w", err)
 	}
 	var others []*maas.Machine

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
 // LXDKeysName returns the name of the Secret with the key pair that the LXD of a host cluster's machine trusts.
@@ -38,12 +39,12 @@ func LXDHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*inf
 
 // LXDHostOfVMHost returns the LXDHost of a machine that is, or was, a VM host of MAAS; nil if there is none.
 func LXDHostOfVMHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine) (*infrav1.LXDHost, error) {
-	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool { return IsVMHostOf(host, m) })
+	return lxdHost(ctx, c, m, func(host *infrav1.LXDHost) bool { return Mirrors(host, m) })
 }
 
-// IsVMHostOf reports whether an LXDHost is that of a machine that is, or was, a VM host of MAAS: it is owned by the
+// Mirrors reports whether an LXDHost is that of a machine that is, or was, a VM host of MAAS: it is owned by the
 // machine, and not controlled.
-func IsVMHostOf(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
+func Mirrors(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 	return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
 }
 
@@ -58,6 +59,17 @@ func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is fu
 		}
 	}
 	return nil, nil
+}
+
+// RefersTo reports whether a reference to the host of a VM, as a record has it, is to an LXDHost. inItsMAAS reports
+// whether the VM's MAAS is the one whose VM host the LXDHost is, or was.
+func RefersTo(ref string, host *infrav1.LXDHost, inItsMAAS func() bool) bool {
+	vmHostID := 0
+	if host.Spec.VMHost != nil {
+		vmHostID = int(host.Spec.VMHost.ID)
+	}
+	is, byID := lxd.RefersTo(ref, host.Namespace, host.Name, vmHostID)
+	return is && (!byID || inItsMAAS())
 }
 
 // MayUse reports whether a MaasMachine can have a VM on an LXDHost: the host is a VM host of MAAS, which every

@@ -174,6 +174,15 @@ func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.V
 	return list.hosts, at, err
 }
 
+// AnyVMHosts is VMHosts for who goes on without them: has reports whether MAAS has VM hosts still.
+func (i *Inventory) AnyVMHosts(ctx context.Context, maxAge time.Duration) (hosts []maas.VMHost, has bool, err error) {
+	hosts, _, err = i.VMHosts(ctx, maxAge)
+	if errors.Is(err, maas.Gone) {
+		return nil, false, nil
+	}
+	return hosts, err == nil, err
+}
+
 // HostMachines returns the machines of VM hosts, by system id, as far as MAAS shows them to this identity.
 func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map[string]*maas.Machine, error) {
 	machines, _, err := i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {

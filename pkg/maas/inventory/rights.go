@@ -4,7 +4,6 @@ package inventory
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -36,11 +35,8 @@ func (i *Inventory) HasEntitlements(ctx context.Context) (bool, error) {
 
 // HasVMHosts reports whether MAAS has VM hosts.
 func (i *Inventory) HasVMHosts(ctx context.Context) (bool, error) {
-	_, _, err := i.VMHosts(ctx, rightsMaxAge)
-	if errors.Is(err, maas.Gone) {
-		return false, nil
-	}
-	return err == nil, err
+	_, has, err := i.AnyVMHosts(ctx, rightsMaxAge)
+	return has, err
 }
 
 // User returns the API key's user, who may be no administrator any more.

@@ -101,11 +101,11 @@ func (b *both) Find(ctx context.Context, vm VM) (Presence, error) {
 }
 
 // Adopt marks a VM in LXD that MAAS composed on what was a VM host. Its interfaces must have the addresses.
-func (b *both) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error) {
-	if _, _, err := b.vmHosts.inventory.VMHosts(ctx, hostsMaxAge); !errors.Is(err, maas.Gone) {
-		return nil, err
+func (b *both) Adopt(ctx context.Context, vm VM, recorded, addresses []string) (string, *Host, error) {
+	if _, has, err := b.vmHosts.inventory.AnyVMHosts(ctx, hostsMaxAge); err != nil || has {
+		return "", nil, err
 	}
-	return b.direct.Adopt(ctx, vm, addresses)
+	return b.direct.Adopt(ctx, vm, recorded, addresses)
 }
 
 func (b *both) Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (bool, error) {

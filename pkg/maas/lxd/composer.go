@@ -37,12 +37,11 @@ type Composer interface {
 	HostRef(host Host) string
 	// HostOf returns the host that a VM in MAAS is on, with its name and what HostRef needs; nil if it is not known.
 	HostOf(ctx context.Context, machine *maas.Machine) (*Host, error)
-	// Adopt makes a VM ours on its host that MAAS composed on the VM host in VM.HostRef, when MAAS has no VM hosts any
-	// more. The VM's interfaces must have the addresses, and no other. It returns the host as it is now; nil if MAAS
-	// has VM hosts.
-	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindNotFound: the VM is not there, and of
-	// KindConflict: it is not ours.
-	Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error)
+	// Adopt makes a VM ours on its host that MAAS composed on one of the recorded VM hosts, when MAAS has no VM hosts
+	// any more. The VM's interfaces must have the addresses, and no other. It returns the reference to that VM host,
+	// and the host as it is now; nil if MAAS has VM hosts, or if none has the VM.
+	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindConflict: the VM is not ours.
+	Adopt(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error)
 	// Rekey calls put if MAAS does not switch a VM as its host in VM.HostRef says, with the key pair of a client
 	// certificate's fingerprint. done is false if the host has another pair now, or can't be used. A VM on a VM host is
 	// done: MAAS has its keys.

@@ -21,8 +21,6 @@ import (
 const (
 	// hostTimeout bounds the reading of one host: placement waits for it.
 	hostTimeout = 5 * time.Second
-	// directPrefix distinguishes the references to LXDHosts from those to VM hosts.
-	directPrefix = "lxdhost:"
 	// directRetry is when to ask a host again that did not respond.
 	directRetry = 10 * time.Second
 )
@@ -207,12 +205,6 @@ func (d *direct) Project(_ context.Context, host Host) (string, error) {
 
 // HostRef returns the name of the LXDHost.
 func (d *direct) HostRef(host Host) string { return DirectRef(host.Object.Namespace, host.Object.Name) }
-
-// DirectRef returns the reference to an LXDHost whose VMs are made through LXD's own API, in the form of
-// Composer.HostRef.
-func DirectRef(namespace, name string) string { return directPrefix + namespace + "/" + name }
-
-func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) }
 
 // Compose makes a VM in LXD, and enlists it in MAAS, which switches it on and commissions it. *DirectError: the VM was
 // not made, as far as is known; *NotEnlistedError: it is there, and MAAS may have it.

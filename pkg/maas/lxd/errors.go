@@ -52,6 +52,12 @@ type NotAllowedError struct{ Problem string }
 // Error returns the problem and the remedy.
 func (e *NotAllowedError) Error() string { return e.Problem }
 
+// IsRefusal reports whether an error is why no VM can be made, however often it is tried.
+func IsRefusal(err error) bool {
+	var refused *LXDError
+	return errors.As(err, &refused) || errors.Is(err, maas.Gone)
+}
+
 // NotComposed reports whether a failed compose certainly left no VM on the host. MAAS lets a VM host create the VM
 // before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
 // create_machine). LXD may have made a part of the VM.

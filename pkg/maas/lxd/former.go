@@ -50,8 +50,19 @@ func (d *direct) former(ctx context.Context, vm VM) (*HostObject, error) {
 	return nil, missing
 }
 
-// Adopt marks the VM in LXD (PATCH instances/NAME).
-func (d *direct) Adopt(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+// Adopt marks the VM in LXD (PATCH instances/NAME), on the first of the recorded VM hosts that has it.
+func (d *direct) Adopt(ctx context.Context, vm VM, recorded, addresses []string) (string, *Host, error) {
+	for _, ref := range vmHostRefs(recorded) {
+		vm.HostRef = ref
+		host, err := d.adoptOn(ctx, vm, addresses)
+		if lxdhost.KindOf(err) != lxdhost.KindNotFound {
+			return ref, host, err
+		}
+	}
+	return "", nil, nil
+}
+
+func (d *direct) adoptOn(ctx context.Context, vm VM, addresses []string) (*Host, error) {
 	object, err := d.former(ctx, vm)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
@@ -83,8 +82,8 @@ func (c *current) HostObjects(ctx context.Context) ([]HostObject, error) {
 	if err != nil || !slices.ContainsFunc(objects, both) {
 		return objects, err
 	}
-	_, _, err = c.inventory.VMHosts(ctx, hostsMaxAge)
-	if errors.Is(err, maas.Gone) {
+	_, has, err := c.inventory.AnyVMHosts(ctx, hostsMaxAge)
+	if err == nil && !has {
 		return objects, nil
 	}
 	for i := range objects {

@@ -5,7 +5,6 @@ package lxd
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -36,11 +35,4 @@ func (d *direct) Rekey(ctx context.Context, vm VM, fingerprint string, put func(
 // Rekey does nothing: MAAS has the key pair of a VM host itself.
 func (v *vmHosts) Rekey(context.Context, VM, string, func(maas.LXDPower) error) (bool, error) {
 	return true, nil
-}
-
-// ParseDirectRef returns the LXDHost of a reference, in the form of Composer.HostRef; false if it is to a VM host.
-func ParseDirectRef(ref string) (namespace, name string, isDirect bool) {
-	rest, isDirect := strings.CutPrefix(ref, directPrefix)
-	namespace, name, _ = strings.Cut(rest, "/")
-	return namespace, name, isDirect
 }

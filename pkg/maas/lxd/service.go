@@ -153,6 +153,22 @@ func (s *Service) HostOf(ctx context.Context, machine *maas.Machine) (*Host, err
 	return s.composer.HostOf(ctx, machine)
 }
 
+// Locate returns a VM with the host that its machine is on in MAAS. MAAS may have another key for it than its LXDHost:
+// of what is recorded the only host counts then.
+func (s *Service) Locate(ctx context.Context, vm VM, machine *maas.Machine, recorded []string) (VM, error) {
+	vm.SystemID = machine.SystemID
+	host, err := s.composer.HostOf(ctx, machine)
+	switch {
+	case err != nil:
+		return vm, err
+	case host == nil:
+		vm.HostRef = soleDirect(recorded)
+		return vm, nil
+	}
+	vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, s.composer.HostRef(*host)
+	return vm, nil
+}
+
 // HostRef returns the reference to a host that has, or may have, a VM; see Composer.HostRef.
 func (s *Service) HostRef(host Host) string { return s.composer.HostRef(host) }
 
@@ -162,8 +178,8 @@ func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
 }
 
 // AdoptVM makes a VM ours that MAAS composed on what was a VM host; see Composer.Adopt.
-func (s *Service) AdoptVM(ctx context.Context, vm VM, addresses []string) (*Host, error) {
-	return s.composer.Adopt(ctx, vm, addresses)
+func (s *Service) AdoptVM(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error) {
+	return s.composer.Adopt(ctx, vm, recorded, addresses)
 }
 
 // RekeyVM makes MAAS switch a VM with the key pair that its host has now; see Composer.Rekey.

@@ -48,8 +48,8 @@ func (h *hosts) Rekey(context.Context, VM, string, func(maas.LXDPower) error) (b
 	return false, errors.New("not in this test")
 }
 
-func (h *hosts) Adopt(context.Context, VM, []string) (*Host, error) {
-	return nil, errors.ErrUnsupported
+func (h *hosts) Adopt(context.Context, VM, []string, []string) (string, *Host, error) {
+	return "", nil, errors.ErrUnsupported
 }
 
 func (h *hosts) Stop(context.Context, maas.VMPermit, VM) error { return nil }

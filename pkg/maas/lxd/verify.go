@@ -17,33 +17,12 @@ import (
 // was renamed keeps its id. ID 0 is unknown.
 func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
-// IsVMHostRef reports whether a reference, in the form of Composer.HostRef, is to the VM host of a name.
-func IsVMHostRef(ref, name string) bool {
-	_, named := parseHostRef(ref)
-	return IsVMHost(ref) && named == name
-}
-
-// IsVMHost reports whether a reference, in the form of Composer.HostRef, is to a VM host.
-func IsVMHost(ref string) bool { return !isDirectRef(ref) }
-
-// IsVMHostWithID reports whether a reference, in the form of Composer.HostRef, is to the VM host of an id.
-func IsVMHostWithID(ref string, id int) bool {
-	has, _ := parseHostRef(ref)
-	return IsVMHost(ref) && has == id
-}
-
 // HostOf returns the VM host of a machine, which MAAS shows.
 func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error) {
 	if machine.Pod == nil {
 		return nil, nil
 	}
 	return &Host{Server: v.inventory.Client().Server(), ID: machine.Pod.ID, Name: machine.Pod.Name}, nil
-}
-
-func parseHostRef(ref string) (id int, name string) {
-	digits, name, _ := strings.Cut(ref, "/")
-	id, _ = strconv.Atoi(digits) // 0: found by its name.
-	return id, name
 }
 
 // Find makes MAAS refresh the VM host (POST vm-hosts/{id}/ op=refresh), and then searches for the VM by its name. MAAS
@@ -111,8 +90,8 @@ func (v *vmHosts) onHost(m *maas.Machine) *VM {
 // findInstance finds a VM by its name in LXD (GET machines/, and op=power_parameters), unless a user has acquired it:
 // under its new name in MAAS any user may take it.
 func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, error) {
-	hosts, _, err := v.inventory.VMHosts(ctx, hostsMaxAge)
-	if err != nil && !errors.Is(err, maas.Gone) {
+	hosts, _, err := v.inventory.AnyVMHosts(ctx, hostsMaxAge)
+	if err != nil {
 		return nil, err
 	}
 	var filter maas.MachineFilter

@@ -124,8 +124,8 @@ func (v *vmHosts) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) er
 func (v *vmHosts) Stop(context.Context, maas.VMPermit, VM) error { return errors.ErrUnsupported }
 
 // Adopt is not needed: a VM that MAAS composed is ours by what MAAS says.
-func (v *vmHosts) Adopt(context.Context, VM, []string) (*Host, error) {
-	return nil, errors.ErrUnsupported
+func (v *vmHosts) Adopt(context.Context, VM, []string, []string) (string, *Host, error) {
+	return "", nil, errors.ErrUnsupported
 }
 
 // key returns the HostKey of a VM host.

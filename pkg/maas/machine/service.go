@@ -65,8 +65,8 @@ func (s *Service) Find(ctx context.Context, id ownership.Identity) ([]*maas.Mach
 
 // VMHostNames returns the VM hosts that bare metal must not come from: maas.AllocateParams.NotOnVMHosts.
 func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
-	hosts, _, err := s.inventory.VMHosts(ctx, vmHostsMaxAge)
-	if err != nil && !errors.Is(err, maas.Gone) {
+	hosts, _, err := s.inventory.AnyVMHosts(ctx, vmHostsMaxAge)
+	if err != nil {
 		return nil, fmt.Errorf("listing the VM hosts that must not be used: %w", err)
 	}
 	names := make([]string, 0, len(hosts))

@@ -82,7 +82,7 @@ type Machine struct {
 	// DeleteCalls is how many calls to MAAS its deletion takes at most; 0 if that is not known.
 	DeleteCalls int
 
-	direct bool // its VM is made through LXD's own API
+	calls Calls
 }
 
 // Simulation is what there is while machines are made and deleted one after the other.
@@ -151,9 +151,7 @@ func (s *Simulation) attempt(g *Group) (step Step, fits bool) {
 		return step, false
 	}
 	step.Fits, step.Zone, step.Host, step.Seconds = true, m.Zone, m.Host, int(g.Source.Takes.Seconds())
-	if !m.direct {
-		step.Calls, m.DeleteCalls = g.Source.Calls.Create, g.Source.Calls.Delete
-	}
+	step.Calls, m.DeleteCalls = m.calls.Create, m.calls.Delete
 	if m.SystemID != "" {
 		step.Host = hostname(&g.Source, m.SystemID)
 	}
@@ -200,6 +198,7 @@ var errNoMachine = errors.New("MAAS has no machine left that is Ready and fits")
 
 // place finds the place for a machine.
 func (s *Simulation) place(m *Machine, source *Source, zone string) error {
+	m.calls = source.Calls
 	if source.VM == nil {
 		return s.allocate(m, source, zone)
 	}
@@ -213,7 +212,7 @@ func (s *Simulation) place(m *Machine, source *Source, zone string) error {
 		return err
 	}
 	m.VM, m.Host, m.On, m.Zone, m.Has = spec.Hostname, host.Name, host.Key(), host.Zone, spec.Footprint()
-	m.direct = host.IsDirect()
+	m.calls = source.Calls.On(host)
 	return nil
 }
 

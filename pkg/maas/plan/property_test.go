@@ -95,8 +95,8 @@ func (f *region) Rekey(context.Context, lxd.VM, string, func(maas.LXDPower) erro
 	return false, errors.New("not in this test")
 }
 
-func (f *region) Adopt(context.Context, lxd.VM, []string) (*lxd.Host, error) {
-	return nil, errors.ErrUnsupported
+func (f *region) Adopt(context.Context, lxd.VM, []string, []string) (string, *lxd.Host, error) {
+	return "", nil, errors.ErrUnsupported
 }
 
 func (f *region) Find(context.Context, lxd.VM) (lxd.Presence, error) { return lxd.Presence{}, nil }

@@ -45,6 +45,8 @@ type Result struct {
 	Created bool
 	// Changes names what was updated: name, power address, certificate, zone, resource pool.
 	Changes []string
+	// NoVMHosts: this MAAS has none any more. Nothing else is set.
+	NoVMHosts bool
 }
 
 // AmbiguousError is for several VM hosts in MAAS that may be the same one: a person has to remove the wrong ones.
@@ -296,6 +298,9 @@ func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []st
 // maas.Unavailable has the reason why MAAS can't reach it.
 func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration) (Result, error) {
 	f, err := s.find(ctx, r)
+	if errors.Is(err, maas.Gone) {
+		return Result{NoVMHosts: true}, nil
+	}
 	if err != nil {
 		return Result{}, err
 	}
