@@ -209,8 +209,8 @@ func (p *program) ready() bool {
 	return status == http.StatusOK
 }
 
-// runKilled runs the program until it is killed right after the given number of changes, wherever the last of them is,
-// and before it hears that it was done. It is false when the program was ready before.
+// runKilled runs the program until it is killed right after the given number of changes, before it hears that the last one was
+// done. It is false when the program was ready before.
 func (p *program) runKilled(changes int) bool {
 	p.t.Helper()
 	var running *process.Process
@@ -248,47 +248,43 @@ func (p *program) runReady() {
 	_ = running.Kill()
 }
 
-// killAtEachWrite runs the program again and again, each time for one more change, until nothing is left to change.
+// killAtEachWrite runs the program again and again, each time for one more change, until nothing is left to change. What it
+// begins anew each time, as with the address that LXD listens on, it gets a second change for.
 func (p *program) killAtEachWrite() []string {
 	p.t.Helper()
 	before := len(p.gate.written())
-	const most = 20
+	const most = 30
+	changes := 1
 	for range most {
-		if !p.runKilled(1) {
+		if !p.runKilled(changes) {
 			return p.gate.written()[before:]
+		}
+		written := p.gate.written()[before:]
+		if changes = 1; len(written) > 1 && written[len(written)-1] == written[len(written)-2] {
+			changes = 2
 		}
 	}
 	p.t.Fatalf("the initializer changes something %d times: %v", most, p.gate.written()[before:])
 	return nil
 }
 
-func TestKilledAtAnyWriteAndResumed(t *testing.T) {
+// Where LXD's own writes are cut off is a test of pkg/lxdnode.
+func TestKilledAtEachWriteAndResumed(t *testing.T) {
 	t.Parallel()
-	whole := newProgram(t)
-	whole.runReady()
-	writes := whole.gate.written()
+	p := newProgram(t)
+	writes := p.killAtEachWrite()
 	for _, want := range []string{
 		"LXD POST /1.0/storage-pools", "LXD POST /1.0/projects", "LXD PUT /1.0", "Kubernetes POST /api/v1/namespaces/" + namespace + "/secrets",
-		"LXD POST /1.0/certificates", "MAAS POST /MAAS/api/2.0/vm-hosts/", "Kubernetes PATCH /api/v1/nodes/" + whole.name,
-		"Kubernetes PATCH /api/v1/nodes/" + whole.name + "/status",
+		"LXD POST /1.0/certificates", "MAAS POST /MAAS/api/2.0/vm-hosts/", "Kubernetes PATCH /api/v1/nodes/" + p.name,
+		"Kubernetes PATCH /api/v1/nodes/" + p.name + "/status",
 	} {
 		if !slices.Contains(writes, want) {
 			t.Errorf("%s is not among what a fresh node takes: %v", want, writes)
 		}
 	}
-	for i, write := range writes {
-		t.Run(fmt.Sprintf("%d %s", i+1, write), func(t *testing.T) {
-			t.Parallel()
-			p := newProgram(t)
-			// MAAS may be quick to find out the resources: then the report is that much shorter.
-			if !p.runKilled(i+1) && i < len(writes)-2 {
-				t.Fatalf("it changed nothing but %v", p.gate.written())
-			}
-			p.runReady()
-			p.onlyHost()
-			p.wantHost()
-		})
-	}
+	p.runReady()
+	p.onlyHost()
+	p.wantHost()
 }
 
 func TestRetirementKilledAtEachWrite(t *testing.T) {

@@ -161,53 +161,6 @@ func testTrustIsResumed(t *testing.T, n *Node, client lxd.InstanceServer, betwee
 	}
 }
 
-func TestPrepareIsResumedAfterADaemonThatDiedBetweenSteps(t *testing.T) {
-	t.Parallel()
-	d := lxdtest.Start(t, lxdbed.Options{})
-	between := startProxy(t, d.Socket())
-	n := &Node{socket: between.socket}
-	die := func() {
-		if err := d.Kill(); err != nil {
-			t.Error(err)
-		}
-	}
-	kill := map[string]func(http.Handler, http.ResponseWriter, *http.Request){
-		"before": func(http.Handler, http.ResponseWriter, *http.Request) {
-			die()
-			cut()
-		},
-		"after": func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
-			// The daemon is dead before its last response arrives.
-			rewrite(lxd, w, r, func(status int, _ map[string]any) int { die(); return status })
-		},
-	}
-	for write := 1; write <= writesOfPrepare; write++ {
-		when := "before"
-		if write%2 == 0 { // half of them each way: a daemon's start takes a second
-			when = "after"
-		}
-		t.Run(fmt.Sprintf("%s write %d", when, write), func(t *testing.T) {
-			config := everything(fmt.Sprintf("kill%d", write))
-			change, _ := atWrite(write, true, kill[when])
-			between.set(change)
-			report, err := n.Prepare(t.Context(), config)
-			if (err == nil && write < writesOfPrepare) || Permanent(err) {
-				t.Errorf("with a dead daemon: %+v, %v", report, err)
-			}
-			between.set(nil)
-			if report, err = n.Prepare(t.Context(), config); !unanswered(err) || Permanent(err) || len(report.Checks) != 1 {
-				t.Errorf("without a daemon: %+v, %v", report, err)
-			}
-			if err := d.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			client := lxdtest.Connect(t, d.Socket())
-			wantResumed(t, n, client, config)
-			remove(t, client, config)
-		})
-	}
-}
-
 // LXD never finishes a pool that it was making when it died. The remedy in the error has to be enough.
 func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 	t.Parallel()
