@@ -65,46 +65,6 @@ func eachVersion(t *testing.T, run func(*testing.T, *bed)) {
 	}
 }
 
-// The whole of a VM that is made without a VM host: commissioning is cut short after the first PXE request.
-func TestDirectVMThatIsNotCommissionedToItsEnd(t *testing.T) {
-	eachVersion(t, func(t *testing.T, b *bed) {
-		id := b.direct("vm1", "cpu_count", "2", "memory", "4096")
-		if m, _ := b.Machine(id); m.Status != "Commissioning" || m.Owner != "admin" || m.Cores != 2 || m.Memory != 4096 {
-			t.Fatalf("enlisted, it is %+v", m)
-		}
-		if !b.onHost("vm1").Running || b.onHost("vm1").SystemID != id {
-			t.Errorf("the VM is %+v", b.onHost("vm1"))
-		}
-		b.op(id, "set_workload_annotations", "a", "b").object(t)
-		b.do(post, "nodes/"+id+"/blockdevices/", "name", "sda", "model", "QEMU HARDDISK", "serial", "lxd_root",
-			"size", "30000000000", "block_size", "512").object(t)
-		if got := b.bootMethod(id); got != nil {
-			t.Errorf("bios_boot_method is %v before the first PXE request", got)
-		}
-		b.pass(12 * time.Second)
-		if got := b.bootMethod(id); got != "uefi" {
-			t.Fatalf("bios_boot_method is %v after the PXE request", got)
-		}
-		b.op(id, "mark_broken").object(t)
-		nic := b.do(get, "nodes/"+id+"/interfaces/").list(t)[0]
-		if nic["vlan"] == nil {
-			t.Error("no VLAN after the PXE request")
-		}
-		b.do(post, "nodes/"+id+"/interfaces/"+jsonNumber(nic["id"])+"/", "op", "link_subnet", "mode", "STATIC", "subnet", "1", "ip_address", "10.10.0.50").object(t)
-		b.op(id, "mark_fixed").object(t)
-		b.op(id, "set_storage_layout", "storage_layout", "flat").object(t)
-		b.op(id, "deploy", "agent_name", "mine").object(t)
-		b.pass(5 * time.Minute)
-		m, _ := b.Machine(id)
-		if m.Status != "Deployed" || m.AgentName != "mine" || len(m.Addresses) != 1 || m.Annotations["a"] != "b" {
-			t.Errorf("deployed, it is %+v", m)
-		}
-		if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent || !b.onHost("vm1").Running {
-			t.Errorf("deletion: %d, the VM is %+v", got.status, b.onHost("vm1"))
-		}
-	})
-}
-
 // A layout of the time before the first PXE request has no EFI partition, and can't be installed.
 func TestDirectVMWithALayoutFromBeforeItsFirstBoot(t *testing.T) {
 	b := newBed(t)
@@ -133,30 +93,6 @@ func TestDirectVMWithALayoutFromBeforeItsFirstBoot(t *testing.T) {
 	if m, _ := b.Machine(id); m.Status != "Deployed" {
 		t.Errorf("%s when it was commissioned, want Deployed", m.Status)
 	}
-}
-
-func TestDirectVMWhoseHostDoesNotStartIt(t *testing.T) {
-	eachVersion(t, func(t *testing.T, b *bed) {
-		got := b.enlist("vm1", "00:16:3e:00:00:01")
-		if got.status != http.StatusInternalServerError || got.body != "LXD VM vm1 not found" {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		m := b.named("vm1")
-		if m.Status != "New" || m.Owner != "admin" {
-			t.Fatalf("it is %s of %q, want New and the caller's", m.Status, m.Owner)
-		}
-		b.guest("vm1", "own")
-		b.breakHost(`{"unreachable": true}`)
-		if got := b.op(m.SystemID, "commission"); got.status != http.StatusInternalServerError {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		b.breakHost(`{}`)
-		b.op(m.SystemID, "commission").object(t)
-		b.pass(5 * time.Minute)
-		if m := b.named("vm1"); m.Status != "Ready" || m.Owner != "" {
-			t.Errorf("it is %s of %q, want Ready and nobody's", m.Status, m.Owner)
-		}
-	})
 }
 
 // Commissioning of a VM that a person switches off on its host does not end well.
@@ -210,44 +146,6 @@ func TestDirectVMThatRunsOnAfterItsDeletionIsEnlistedAsAStranger(t *testing.T) {
 func (b *bed) power(id string) map[string]any {
 	b.t.Helper()
 	return b.do(get, "machines/"+id+"/", "op", "power_parameters").object(b.t)
-}
-
-// A host's row is found by address, project and certificate; it changes for all its machines.
-func TestRowsOfLXDHosts(t *testing.T) {
-	b := newBed(t)
-	first, second, other := b.direct("vm1"), b.direct("vm2"), b.direct("vm3", "power_parameters_certificate", "OTHER")
-	want := map[string]any{
-		"power_address": "https://10.254.0.1:8443", "instance_name": "vm1", "project": "own", "certificate": "CERT", "key": "KEY",
-	}
-	if diff := cmp.Diff(want, b.power(first)); diff != "" {
-		t.Errorf("power parameters (-want +got):\n%s", diff)
-	}
-	b.do(put, "machines/"+first+"/", "power_parameters_key", "NEWKEY").object(t)
-	for id, key := range map[string]string{first: "NEWKEY", second: "NEWKEY", other: "KEY"} {
-		if got := b.power(id)["key"]; got != key {
-			t.Errorf("the key is %v, want %s", got, key)
-		}
-	}
-	b.do(put, "machines/"+first+"/", "power_parameters_certificate", "NEWCERT", "power_parameters_key", "THIRD").object(t)
-	if got := b.power(second); got["certificate"] != "NEWCERT" || got["key"] != "THIRD" || got["instance_name"] != "vm2" {
-		t.Errorf("the other machine of the row has certificate %v, key %v and VM %v", got["certificate"], got["key"], got["instance_name"])
-	}
-	if got := b.power(other); got["certificate"] != "OTHER" || got["key"] != "KEY" {
-		t.Errorf("the certificate %v and key %v of another row changed", got["certificate"], got["key"])
-	}
-}
-
-func TestMachineThatLeavesAVMHostsRowIsNoVMOfItAnyMore(t *testing.T) {
-	b := newBed(t)
-	id := b.composeVM("vm1")
-	b.do(put, "machines/"+id+"/", "power_parameters_power_address", "https://10.254.0.1:8443").object(t)
-	if m, _ := b.Machine(id); m.VMHost != "" {
-		t.Fatalf("it is on VM host %s still", m.VMHost)
-	}
-	b.do(del, "machines/"+id+"/")
-	if all, _ := b.realVMs(); all != 1 {
-		t.Error("deleting the machine deleted the VM")
-	}
 }
 
 func TestUpgradeKeepsTheMachinesOfVMs(t *testing.T) {

@@ -5,7 +5,6 @@ package simulator
 import (
 	"bytes"
 	"mime/multipart"
-	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -91,28 +90,5 @@ func TestFormValues(t *testing.T) {
 	f.integer("odd", 0, errs)
 	if len(errs["odd"]) != 1 {
 		t.Errorf("complaints are %v, want one of odd", errs)
-	}
-}
-
-func TestOperationComesFromTheQueryFirst(t *testing.T) {
-	b := newBed(t)
-	id := b.named("small").SystemID
-	for name, test := range map[string]struct {
-		path  string
-		pairs []string
-		want  int
-	}{
-		"in the query":       {"machines/" + id + "/?op=lock", nil, http.StatusConflict},
-		"in the body":        {"machines/" + id + "/", []string{"op", "lock"}, http.StatusConflict},
-		"in both":            {"machines/" + id + "/?op=lock", []string{"op", "nosuch"}, http.StatusConflict},
-		"in the path":        {"machines/" + id + "/op-lock", nil, http.StatusConflict},
-		"of another verb":    {"machines/" + id + "/?op=query_power_state", nil, http.StatusBadRequest},
-		"that nothing knows": {"machines/" + id + "/?op=frob", nil, http.StatusBadRequest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := b.do(post, test.path, test.pairs...); got.status != test.want {
-				t.Errorf("status %d, want %d: %s", got.status, test.want, got.body)
-			}
-		})
 	}
 }

@@ -62,24 +62,6 @@ func TestLXDHostWithAnUntrustedCertificateIsSavedAndCannotBeRefreshed(t *testing
 	}
 }
 
-func TestLXDHostTakesAnotherCertificate(t *testing.T) {
-	b := newLXDBed(t)
-	b.makePool()
-	certificate, key, err := newKeyPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := b.register("certificate", certificate, "key", key).object(t)
-	path := "vm-hosts/" + jsonNumber(h["id"]) + "/"
-	if h = b.do(put, path, "certificate", b.certificate).object(t); h["version"] != "" {
-		t.Error("a certificate without its key was used")
-	}
-	b.expectRefused(path, keysMismatch)
-	if h = b.do(put, path, "certificate", b.certificate, "key", b.key).object(t); h["version"] == "" {
-		t.Error("not discovered with the certificate that LXD trusts")
-	}
-}
-
 func TestLXDHostTakesATrustPassword(t *testing.T) {
 	b := newLXDBed(t)
 	b.makePool()
@@ -136,16 +118,6 @@ func TestLXDHostThatLostItsProjectComposesAfterARefresh(t *testing.T) {
 	}
 	b.do(post, path, "op", "refresh").object(t)
 	b.compose(path).object(t)
-}
-
-func TestLXDHostHasNoRoomForADisk(t *testing.T) {
-	b := newLXDBed(t)
-	b.makePool()
-	path := b.host()
-	got := b.do(post, path, "op", "compose", "hostname", "vm1", "cores", "1", "memory", "1024", "storage", "root:9000000")
-	if got.status != http.StatusInternalServerError || got.body != "Not enough space in default storage pool: default" {
-		t.Errorf("%d %s", got.status, got.body)
-	}
 }
 
 func TestDeletingAnLXDHostKeepsOrDeletesTheVMs(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/pem"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,7 +16,6 @@ import (
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
@@ -141,43 +139,6 @@ func (b *lxdBed) vm(name string) *api.Instance {
 	return found
 }
 
-func TestLXDHostIsDiscovered(t *testing.T) {
-	b := newLXDBed(t)
-	b.makePool()
-	h := b.register().object(t)
-	server, _, err := b.server.GetServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h["version"] != server.Environment.ServerVersion || fmt.Sprint(h["architectures"]) != "[amd64/generic]" {
-		t.Errorf("version %v, architectures %v; LXD is %s", h["version"], h["architectures"], server.Environment.ServerVersion)
-	}
-	if got := h["host"].(map[string]any)["system_id"]; got != b.node.SystemID {
-		t.Errorf("it runs on machine %v, want %s", got, b.node.SystemID)
-	}
-	if total := h["total"].(map[string]any); total["cores"] != 0.0 || total["memory"] != 0.0 {
-		t.Errorf("the reply has %v already", total)
-	}
-	b.checkPools(h)
-	b.pass(30 * time.Second)
-	resources, err := b.server.GetServerResources()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h = b.do(get, "vm-hosts/"+jsonNumber(h["id"])+"/").object(t)
-	if total := h["total"].(map[string]any); total["cores"] != float64(resources.CPU.Total) || total["memory"] != float64(resources.Memory.Total>>20) {
-		t.Errorf("half a minute later it has %v, want %d cores and %d bytes", total, resources.CPU.Total, resources.Memory.Total)
-	}
-	project, _, err := b.server.GetProject(lxdProject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true"}
-	if diff := cmp.Diff(want, project.Config); diff != "" {
-		t.Errorf("the project that MAAS made (-want +got):\n%s", diff)
-	}
-}
-
 // MAAS works with a key that is restricted to its project, also if the project is as restricted as possible.
 func TestLXDHostWithARestrictedKeyAndProject(t *testing.T) {
 	b := newLXDBed(t)
@@ -249,57 +210,6 @@ func TestLXDHostBecomesAMemberOfACluster(t *testing.T) {
 	if m := b.named("vm2"); m.VMHost != "member" {
 		t.Errorf("MAAS has %+v", m)
 	}
-}
-
-func (b *lxdBed) checkPools(h map[string]any) {
-	b.t.Helper()
-	want, _, err := b.server.GetStoragePool("default")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	space, err := b.server.GetStoragePoolResources("default")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	pools := h["storage_pools"].([]any)
-	if len(pools) != 1 {
-		b.t.Fatalf("storage pools %v, want one", pools)
-	}
-	got := pools[0].(map[string]any)
-	if got["name"] != "default" || got["type"] != want.Driver || got["path"] != want.Config["source"] ||
-		got["total"] != float64(space.Space.Total) || got["default"] != true {
-		b.t.Errorf("storage pool %v, want %+v of %d bytes", got, want, space.Space.Total)
-	}
-}
-
-func TestLXDHostComposesAVM(t *testing.T) {
-	b := newLXDBed(t)
-	b.makePool()
-	path := b.host()
-	id := b.do(post, path, "op", "compose", "hostname", "vm1", "cores", "1", "memory", "1024",
-		"storage", "root:2,data:1", "skip_commissioning", "true").object(t)["system_id"].(string)
-	vm := b.vm("vm1")
-	if vm == nil {
-		t.Fatal("there is no VM in LXD")
-	}
-	if vm.Type != string(api.InstanceTypeVM) || vm.Config["limits.cpu"] != "1" || vm.Config["limits.memory"] != "1073741824" {
-		t.Errorf("a %s with %v", vm.Type, vm.Config)
-	}
-	if root := vm.Devices["root"]; root["size"] != "2000000000" || root["pool"] != "default" || root["path"] != "/" {
-		t.Errorf("root disk %v", root)
-	}
-	nic := vm.Devices["eth0"]
-	if nic["nictype"] != "bridged" || nic["parent"] != "br0" || nic["boot.priority"] != "1" {
-		t.Errorf("network card %v, want it on br0", nic)
-	}
-	m, _ := b.Machine(id)
-	if m.Cores != 1 || m.Memory != 1024 || !slices.Equal(m.Disks, []int64{2e9, 1e9}) || m.VMHost != "host" {
-		t.Errorf("MAAS has %+v", m)
-	}
-	if got := m.Interfaces[0].MAC; got == "" || got != vm.Config["volatile.eth0.hwaddr"] {
-		t.Errorf("MAC address %s in MAAS, %s in LXD", got, vm.Config["volatile.eth0.hwaddr"])
-	}
-	b.checkLife(id)
 }
 
 // checkLife deploys, releases and deletes the VM vm1.

@@ -3,7 +3,6 @@
 package simulator
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -195,30 +194,6 @@ func TestTheClockDrivesTheRegionByItself(t *testing.T) {
 	}
 }
 
-func TestDeployClaimsAddressesAfterItsReply(t *testing.T) {
-	b := newBed(t)
-	id := b.named("small").SystemID
-	data := []byte("#cloud-config\n")
-	reply := b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "own-image",
-		"user_data", base64.StdEncoding.EncodeToString(data)).object(t)
-	if ips := reply["ip_addresses"].([]any); len(ips) != 0 {
-		t.Errorf("the reply has the addresses %v already", ips)
-	}
-	m, _ := b.Machine(id)
-	if len(m.Addresses) != 1 {
-		t.Fatalf("addresses %v, want one", m.Addresses)
-	}
-	if m.Image != "custom/own-image" || string(m.UserData) != string(data) {
-		t.Errorf("image %s with user data %q", m.Image, m.UserData)
-	}
-	b.pass(6 * time.Minute)
-	b.do(post, "machines/"+id+"/", "op", "release").object(t)
-	b.pass(time.Minute)
-	if m, _ := b.Machine(id); len(m.Addresses) != 0 || m.Owner != "" || m.UserData != nil {
-		t.Errorf("released, it still has addresses %v, owner %q, user data %q", m.Addresses, m.Owner, m.UserData)
-	}
-}
-
 func TestFailures(t *testing.T) {
 	tests := map[string]struct {
 		failure string
@@ -273,17 +248,6 @@ func TestNamesakesOfAnotherArchitecture(t *testing.T) {
 		if m, _ := b.Machine(id); m.Status != want {
 			t.Errorf("MAAS %s: %s, want %s", version, m.Status, want)
 		}
-	}
-}
-
-func TestIncompleteImageFailsItsMachine(t *testing.T) {
-	b := newBed(t)
-	b.do(post, "boot-resources/", "name", "half", "architecture", "amd64/generic", "sha256", strings.Repeat("a", 64), "size", "7")
-	id := b.named("small").SystemID
-	b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "custom/half").object(t)
-	b.pass(10 * time.Minute)
-	if m, _ := b.Machine(id); m.Status != "Failed deployment" {
-		t.Errorf("%s, want Failed deployment", m.Status)
 	}
 }
 

@@ -5,7 +5,6 @@ package simulator
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -25,43 +24,6 @@ func (b *bed) whoami(header string) answer {
 		b.t.Fatal(err)
 	}
 	return got
-}
-
-func TestOAuth(t *testing.T) {
-	b := newBed(t)
-	now := b.clock.Now()
-	good := adminKey.header("used", now)
-	if got := b.whoami(good).object(t)["username"]; got != "admin" {
-		t.Fatalf("user %v, want admin", got)
-	}
-	tests := map[string]struct {
-		header string
-		want   int
-	}{
-		"plain user":        {plainKey.header("a", now), http.StatusOK},
-		"from the future":   {adminKey.header("b", now.Add(time.Hour)), http.StatusOK},
-		"almost too old":    {adminKey.header("c", now.Add(-300*time.Second)), http.StatusOK},
-		"too old":           {adminKey.header("d", now.Add(-301*time.Second)), http.StatusUnauthorized},
-		"nonce again":       {good, http.StatusUnauthorized},
-		"unknown consumer":  {key{"nobody", "x", "y"}.header("e", now), http.StatusUnauthorized},
-		"unknown token":     {key{"adminkey", "x", "adminsecret"}.header("f", now), http.StatusUnauthorized},
-		"wrong secret":      {key{"adminkey", "admintoken", "x"}.header("g", now), http.StatusUnauthorized},
-		"another's token":   {key{"adminkey", "plaintoken", "plainsecret"}.header("h", now), http.StatusUnauthorized},
-		"another method":    {strings.Replace(adminKey.header("i", now), "PLAINTEXT", "HMAC-SHA256", 1), http.StatusUnauthorized},
-		"parameter missing": {strings.Replace(adminKey.header("j", now), "oauth_nonce", "x", 1), http.StatusUnauthorized},
-		"anonymous":         {"", http.StatusUnauthorized},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := b.whoami(test.header)
-			if got.status != test.want {
-				t.Errorf("status %d, want %d: %s", got.status, test.want, got.body)
-			}
-			if got.status == http.StatusUnauthorized && got.header.Get("WWW-Authenticate") == "" {
-				t.Error("no WWW-Authenticate")
-			}
-		})
-	}
 }
 
 func TestCallsNameTheUserOfTheKey(t *testing.T) {

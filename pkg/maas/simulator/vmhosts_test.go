@@ -154,15 +154,6 @@ func TestHostThatLosesVMs(t *testing.T) {
 	}
 }
 
-func TestUnreachableHostComposesNothing(t *testing.T) {
-	b := newBed(t)
-	b.breakHost(`{"unreachable": true}`)
-	got := b.do(post, "vm-hosts/1/", "op", "compose", "hostname", "none")
-	if all, _ := b.realVMs(); got.status != http.StatusServiceUnavailable || all != 0 {
-		t.Errorf("status %d with %d VMs", got.status, all)
-	}
-}
-
 func TestVMDeletedByAnotherUser(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
@@ -177,17 +168,6 @@ func TestVMDeletedByAnotherUser(t *testing.T) {
 	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
 	if _, ok := b.Machine(id); ok {
 		t.Error("the refresh left a machine without a VM")
-	}
-}
-
-func TestVMOfAnotherClientIsEnlisted(t *testing.T) {
-	b := newBed(t)
-	if got := b.control(post, "vm-hosts/host/vms", `{"name": "guest", "cores": 1, "memory": 2048, "disks": [10]}`); got.status != http.StatusOK {
-		t.Fatalf("control: %d %s", got.status, got.body)
-	}
-	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
-	if m := b.named("guest"); m.Status != "Commissioning" || m.Zone != "zone-a" || m.Pool != "capi" {
-		t.Errorf("enlisted as %+v", m)
 	}
 }
 
@@ -270,18 +250,6 @@ func TestControlShows(t *testing.T) {
 	}
 }
 
-func TestVMHostsAreGoneFrom38(t *testing.T) {
-	b := newBedWith(t, testRegion, Options{Version: "4.0"})
-	for _, path := range []string{"vm-hosts/", "pods/", "vm-hosts/1/", "pods/1/"} {
-		if got := b.do(get, path); got.status != http.StatusGone {
-			t.Errorf("%s: %d", path, got.status)
-		}
-	}
-	if got := b.do(post, "machines/", "op", "allocate", "cpu_count", "99"); got.status != http.StatusConflict {
-		t.Errorf("allocate composed on a MAAS without VM hosts: %d %s", got.status, got.body)
-	}
-}
-
 func TestProjectsOfAHostAreApart(t *testing.T) {
 	b := newBed(t)
 	if got := b.control(post, "vm-hosts/host/vms", `{"name": "guest", "project": "other", "cores": 1, "memory": 2048}`); got.status != http.StatusOK {
@@ -326,18 +294,6 @@ func TestMachineWithTheLXDDriver(t *testing.T) {
 				t.Error("deleting the machine deleted the VM")
 			}
 		})
-	}
-}
-
-func TestMachineWithAVMHostsParametersBecomesItsVM(t *testing.T) {
-	b := newBed(t)
-	id := b.lxdMachine("10.254.0.1:8443", "default")
-	if m, _ := b.Machine(id); m.VMHost != "host" {
-		t.Fatalf("VM host %q, want host", m.VMHost)
-	}
-	b.do(del, "machines/"+id+"/")
-	if all, _ := b.realVMs(); all != 0 {
-		t.Error("deleting the machine left the VM")
 	}
 }
 
