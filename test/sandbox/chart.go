@@ -27,16 +27,10 @@ const (
 	chartTimeout = 3 * time.Minute
 )
 
-// InstallChart installs the chart, and returns when its Deployment is available.
-func (s *Sandbox) InstallChart(ctx context.Context) error { return s.Manager.install(ctx) }
-
 // UpgradeChart changes values of the release: they are merged into those of the sandbox.
 func (s *Sandbox) UpgradeChart(ctx context.Context, values map[string]any) error {
 	return s.Manager.Upgrade(ctx, values)
 }
-
-// UninstallChart removes the release.
-func (s *Sandbox) UninstallChart() error { return s.Manager.Uninstall() }
 
 func (m *Manager) install(ctx context.Context) error {
 	configuration, loaded, err := m.helm()

@@ -18,11 +18,6 @@ import (
 // are then were registered by host clusters.
 func RegionWithoutVMHosts() (io.Reader, error) { return changedRegion(removeVMHosts) }
 
-// RegionWithVMHosts describes the default region with other VM hosts, for Options.Region.
-func RegionWithVMHosts(hosts ...map[string]any) (io.Reader, error) {
-	return changedRegion(func(region map[string]any) { region["vm_hosts"] = hosts })
-}
-
 // RegionForRealLXDs is RegionWithoutVMHosts for LXDs that a test registers as VM hosts itself: with another duration of
 // commissioning, as RegionForCrashes has it, and without polls of the power, each of which asks an LXD.
 func RegionForRealLXDs(commissioning time.Duration) (io.Reader, error) {

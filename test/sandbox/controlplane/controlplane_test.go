@@ -3,19 +3,15 @@
 package controlplane
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/url"
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestStartWithoutAssets(t *testing.T) {
@@ -57,50 +53,5 @@ func TestStopLeavesNothing(t *testing.T) {
 	if connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host.Host); err == nil {
 		_ = connection.Close()
 		t.Errorf("%s still listens", host.Host)
-	}
-}
-
-func TestWhatIsStoredSurvivesTheAPIServer(t *testing.T) {
-	c, err := Start(t.Context(), Options{Dir: t.TempDir(), LogDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	core := kubernetes.NewForConfigOrDie(c.RESTConfig()).CoreV1()
-	namespaces := core.Namespaces()
-	// kube-controller-manager survives without an API server only once its controllers run. Then there is a default
-	// ServiceAccount.
-	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
-		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, client.IgnoreNotFound(err)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{}); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("reading a namespace: %v, want %v", err, syscall.ECONNREFUSED)
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	again, err := namespaces.Get(t.Context(), "default", metav1.GetOptions{})
-	if err != nil || again.UID != stored.UID {
-		t.Errorf("the namespace is %v (%v), was %v", again.UID, err, stored.UID)
-	}
-	for _, pid := range c.PIDs() {
-		if err := syscall.Kill(pid, 0); err != nil {
-			t.Errorf("process %d: %v", pid, err)
-		}
 	}
 }
