@@ -111,24 +111,6 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestRenderingIsDeterministic(t *testing.T) {
-	for name, v := range matrix {
-		t.Run(name, func(t *testing.T) {
-			first, err := render(releaseNamespace, v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			second, err := render(releaseNamespace, v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(first.Manifest, second.Manifest); diff != "" {
-				t.Errorf("two renderings differ:\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestBadValuesAreRefused(t *testing.T) {
 	const apiKey = "not-an-api-key"
 	for name, tt := range map[string]struct {
