@@ -32,7 +32,11 @@ func (w *world) operations() (ops []string) {
 // person is done.
 func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 	t.Parallel()
-	for short, reason := range map[string]string{
+	w := newWorld(t, withServers)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	reasons := map[string]string{
 		"commissioning":        infrav1.CommissioningReason,
 		"failed_commissioning": infrav1.CommissioningFailedReason,
 		"failed_testing":       infrav1.TestingFailedReason,
@@ -41,26 +45,44 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 		"exiting_rescue_mode":  infrav1.RescueModeReason,
 		"missing":              infrav1.MachineMissingReason,
 		"retired":              infrav1.MachineRetiredReason,
-	} {
-		t.Run(short, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			m, finish := w.deployedMetal(infrav1.EraseFull)
-			w.setState(m.Spec.SystemID, short)
-			w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
-			w.maas.ResetCalls()
-			w.beginDeletion(m)
-			w.refused(m, infrav1.MachineDeployedCondition, reason)
-			w.eventually(m, "reported with what it waits for", func() bool {
-				return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "continue")
-			})
-			if ops := w.operations(); len(ops) != 0 {
-				t.Errorf("MAAS was asked for %v", ops)
-			}
-			w.setState(m.Spec.SystemID, "deployed")
-			finish()
+	}
+	machines := map[string]*infrav1.MaasMachine{}
+	for short := range reasons {
+		machines[short] = w.newMachine(strings.ReplaceAll(short, "_", "-"), false, erasing(infrav1.EraseFull))
+	}
+	for short, m := range machines {
+		w.deployed(m)
+		w.setState(m.Spec.SystemID, short)
+	}
+	for _, m := range machines {
+		w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
+	}
+	w.maas.ResetCalls()
+	for _, m := range machines {
+		w.beginDeletion(m)
+	}
+	for short, m := range machines {
+		w.refused(m, infrav1.MachineDeployedCondition, reasons[short])
+		w.eventually(m, "reported with what it waits for", func() bool {
+			return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "continue")
 		})
 	}
+	if ops := w.operations(); len(ops) != 0 {
+		t.Errorf("MAAS was asked for %v", ops)
+	}
+	for _, m := range machines {
+		w.setState(m.Spec.SystemID, "deployed")
+	}
+	for _, m := range machines {
+		w.goes(m)
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// withServers gives a world eight servers.
+func withServers(w *world) {
+	w.region = strings.Replace(w.region, "names: [metal-a]", "names: [metal-a, metal-c, metal-d, metal-e, metal-f, metal-g, metal-h]", 1)
 }
 
 // The manager ends states that MAAS left unfinished, because no user works on the machine.

@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -91,35 +92,47 @@ func (w *world) releases() (n int) {
 
 func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 	t.Parallel()
-	for erase, want := range map[infrav1.EraseMode]string{
-		"": "", infrav1.EraseNone: "", infrav1.EraseQuick: "quick", infrav1.EraseSecure: "secure", infrav1.EraseFull: "full",
-	} {
-		t.Run("erase "+string(erase), func(t *testing.T) {
-			t.Parallel()
-			// Long enough to be observed on a slow computer.
-			w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 30h, erase_secure: 30h, erase_full: 30h}\n" })
-			m, finish := w.deployedMetal(erase)
-			id := m.Spec.SystemID
-			w.maas.ResetCalls()
-			w.beginDeletion(m)
-			if want != "" {
-				w.refused(m, infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
-				if message := conditions.GetMessage(m, infrav1.ReadyCondition); !strings.Contains(message, want) || !strings.Contains(message, id) {
-					t.Errorf("Ready is %q, want which machine, and that %s is what is done", message, want)
-				}
-				if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
-					t.Fatal(err)
-				}
-			}
-			finish()
-			if n := w.releases(); n != 1 {
-				t.Errorf("MAAS was asked %d times for the release", n)
-			}
-			if now, _ := w.maas.Machine(id); now.Status != "Ready" || now.Erased != want {
-				t.Errorf("the machine is %s, erased %q; want Ready, %q", now.Status, now.Erased, want)
-			}
-		})
+	// Long enough to be observed on a slow computer.
+	w := newWorld(t, withServers, func(w *world) { w.region += "timings: {erase_quick: 30h, erase_secure: 30h, erase_full: 30h}\n" })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	wanted := map[infrav1.EraseMode]string{"": "", infrav1.EraseNone: "", infrav1.EraseQuick: "quick", infrav1.EraseSecure: "secure", infrav1.EraseFull: "full"}
+	machines, ids := map[infrav1.EraseMode]*infrav1.MaasMachine{}, map[infrav1.EraseMode]string{}
+	for erase := range wanted {
+		machines[erase] = w.newMachine("md-"+cmp.Or(string(erase), "unset"), false, erasing(erase))
 	}
+	for erase, m := range machines {
+		w.deployed(m)
+		ids[erase] = m.Spec.SystemID
+	}
+	w.maas.ResetCalls()
+	for _, m := range machines {
+		w.beginDeletion(m)
+	}
+	for erase, want := range wanted {
+		if want == "" {
+			continue
+		}
+		w.refused(machines[erase], infrav1.MachineDeployedCondition, infrav1.ErasingDisksReason)
+		if message := conditions.GetMessage(machines[erase], infrav1.ReadyCondition); !strings.Contains(message, want) || !strings.Contains(message, ids[erase]) {
+			t.Errorf("Ready is %q, want which machine, and that %s is what is done", message, want)
+		}
+	}
+	if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
+		t.Fatal(err)
+	}
+	for erase, m := range machines {
+		w.goes(m)
+		if now, _ := w.maas.Machine(ids[erase]); now.Status != "Ready" || now.Erased != wanted[erase] {
+			t.Errorf("the machine is %s, erased %q; want Ready, %q", now.Status, now.Erased, wanted[erase])
+		}
+	}
+	if n := w.releases(); n != len(machines) {
+		t.Errorf("MAAS was asked %d times for %d releases", n, len(machines))
+	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
 }
 
 // A machine whose disks could not be erased stays ours until the spec is changed.

@@ -259,20 +259,26 @@ func TestDeletionOfAVMThatFailed(t *testing.T) {
 // A VM is ours, whatever a person did with it: its deletion deletes the VM.
 func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
 	t.Parallel()
-	for _, short := range []string{"broken", "retired", "rescue_mode", "failed_testing", "missing"} {
-		t.Run(short, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			before := w.maas.State()
-			m := w.newMachine("m", false, vm)
-			w.deployed(m)
-			w.setState(m.Spec.SystemID, short)
-			w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
-			w.delete(m)
-			w.unchanged(before)
-		})
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	var machines []*infrav1.MaasMachine
+	shorts := []string{"broken", "retired", "rescue_mode", "failed_testing", "missing"}
+	for _, short := range shorts {
+		machines = append(machines, w.newMachine(strings.ReplaceAll(short, "_", "-"), false, vm))
 	}
+	for i, m := range machines {
+		w.deployed(m)
+		w.setState(m.Spec.SystemID, shorts[i])
+	}
+	for _, m := range machines {
+		w.eventually(m, "not ready", func() bool { return !m.Status.Ready })
+		w.beginDeletion(m)
+	}
+	for _, m := range machines {
+		w.goes(m)
+	}
+	w.unchanged(before)
 }
 
 // A control plane whose addresses may be another machine's by now leaves the endpoint. The last one stays, because an
