@@ -4,84 +4,89 @@ package v1beta1
 
 import clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-// Conditions of a MaasMachine. All have positive polarity.
+// The comment of each condition says when it is true, and after that whatever else there is to know. `make generate`
+// makes the table of docs/reasons.md of it, and what comes next in capmaasctl explain. All have positive polarity.
+
+// # all
 const (
-	// ReadyCondition sums up the other conditions of an object.
+	// ReadyCondition is true while those of its conditions are that matter. Else it has the reason of the first that is
+	// not.
 	ReadyCondition = clusterv1.ReadyCondition
+)
 
-	// MachineDeployedCondition is true while the machine is deployed and powered on in MAAS.
-	MachineDeployedCondition = "MachineDeployed"
-
-	// DNSAttachedCondition is true once the API endpoint's DNS record has the address of this control plane.
-	DNSAttachedCondition = "DNSAttached"
-
-	// LXDHostSelectedCondition is true once a VM host was chosen for the VM.
+// # MaasMachine
+const (
+	// LXDHostSelectedCondition is true once a host for the VM is chosen.
 	LXDHostSelectedCondition = "LXDHostSelected"
 
 	// LXDResourcesAllocatedCondition is true once the VM's cores, memory and disk are taken on its host.
 	LXDResourcesAllocatedCondition = "LXDResourcesAllocated"
 
-	// LXDVMCreatedCondition is true once the VM exists on its host.
+	// LXDVMCreatedCondition is true once the VM is made on its host.
 	LXDVMCreatedCondition = "LXDVMCreated"
 
-	// LXDVMDeployedCondition is true while the VM is deployed and powered on in MAAS.
+	// LXDVMDeployedCondition is true while the VM is deployed and on.
 	LXDVMDeployedCondition = "LXDVMDeployed"
 
-	// HardwareHealthyCondition is true while MAAS's hardware tests of a bare-metal machine passed. It is no part of Ready.
-	// The Machine has the same condition: its readiness gates, and MachineHealthChecks, can use it.
+	// MachineDeployedCondition is true while a machine is acquired, deployed, and on.
+	MachineDeployedCondition = "MachineDeployed"
+
+	// DNSAttachedCondition is true once its address is in the DNS record of the API endpoint. Of control planes.
+	DNSAttachedCondition = "DNSAttached"
+
+	// HardwareHealthyCondition is true while MAAS's hardware tests of the bare-metal machine passed. It is no part of
+	// Ready. The Machine has it, too.
 	HardwareHealthyCondition = "HardwareHealthy"
 )
 
-// Conditions of a MaasCluster. All have positive polarity.
+// # MaasCluster
 const (
-	// DNSReadyCondition is true while the API endpoint is as desired: its DNS record has the addresses of the control
-	// planes, its virtual IP is reserved, or the user provides it.
-	DNSReadyCondition = "DNSReady"
-
 	// FailureDomainsReadyCondition is true while every failure domain is a zone of MAAS.
 	FailureDomainsReadyCondition = "FailureDomainsReady"
 
-	// MachinesHaveRoomCondition is false while machines of the cluster wait for room, on VM hosts or among the machines in
-	// MAAS; else there is no such condition. It is no part of Ready.
-	MachinesHaveRoomCondition = "MachinesHaveRoom"
+	// DNSReadyCondition is true while the API endpoint is published, or its virtual IP reserved, or it is the user's own.
+	DNSReadyCondition = "DNSReady"
 
-	// LXDReadyCondition is true once every node of a host cluster is an LXD VM host of MAAS or, if MAAS has no VM hosts, an
-	// LXDHost that is ready.
+	// LXDReadyCondition is true while every node is an LXD host. Of host clusters.
 	LXDReadyCondition = "LXDReady"
+
+	// MachinesHaveRoomCondition is true while no machine of the cluster waits for room. It is no part of Ready, and
+	// only there while it is false.
+	MachinesHaveRoomCondition = "MachinesHaveRoom"
 )
 
-// Conditions of an LXDHost. All have positive polarity.
+// # LXDHost
 const (
-	// ReachableCondition is true while LXD responds; for a VM host of MAAS, while MAAS knows its resources.
+	// ReachableCondition is true while LXD responds. For a VM host of MAAS: while MAAS knows its resources.
 	ReachableCondition = "Reachable"
 
-	// TrustedCondition is true while LXD has the expected certificate, and trusts ours for its project.
+	// TrustedCondition is true while LXD has the expected certificate, and trusts ours.
 	TrustedCondition = "Trusted"
 
-	// RegisteredCondition is true while MAAS has the VM host; of another host, while MAAS has its zone and resource pool.
+	// RegisteredCondition is true while MAAS has the VM host, or its zone and resource pool.
 	RegisteredCondition = "Registered"
 
-	// SchedulableCondition is true while VMs may be placed on the host.
+	// SchedulableCondition is true while VMs are placed there.
 	SchedulableCondition = "Schedulable"
 
-	// KeysCurrentCondition is true while the client certificate of a direct host is valid for long, and MAAS switches all VMs
-	// there with it. It is no part of Ready.
+	// KeysCurrentCondition is true while the client certificate of the direct host is valid for long, and MAAS switches
+	// all VMs there with it. It is no part of Ready.
 	KeysCurrentCondition = "KeysCurrent"
 
-	// EvacuatedCondition is true while no VM of a MaasMachine is on a host that is to be empty; else there is no
-	// such condition. It is no part of Ready.
+	// EvacuatedCondition is true while no VM of a MaasMachine is on the host. It is no part of Ready, and only there
+	// while the host is to be empty.
 	EvacuatedCondition = "Evacuated"
 
-	// NoVMsLeftCondition is false while VMs may be left on the host whose MaasMachines are gone, because the host could
-	// not be asked; else there is no such condition. It is no part of Ready.
+	// NoVMsLeftCondition is true while no VM without a MaasMachine may be left on the host. It is no part of Ready, and
+	// only there while it is not true.
 	NoVMsLeftCondition = "NoVMsLeft"
 )
 
-// Conditions of a MaasRemediation. All have positive polarity.
+// # MaasRemediation
 const (
-	// PowerCycledCondition is true once the machine was switched off and on.
+	// PowerCycledCondition is true once the machine is switched off and on.
 	PowerCycledCondition = "PowerCycled"
 
-	// HandedOverCondition is true once Cluster API was told to replace the Machine.
+	// HandedOverCondition is true once Cluster API replaces the Machine, if it is not healthy by then.
 	HandedOverCondition = "HandedOver"
 )

@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
 	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -112,9 +113,7 @@ var kinds = []kind{{
 }, {
 	names: []string{"maasremediation", "maasremediations"},
 	empty: func() withConditions { return &infrav1.MaasRemediation{} },
-	order: func(withConditions) []string {
-		return []string{infrav1.PowerCycledCondition, infrav1.HandedOverCondition}
-	},
+	order: func(withConditions) []string { return remediation.Conditions },
 	facts: func(o withConditions) []fact {
 		return []fact{{"step", string(o.(*infrav1.MaasRemediation).Status.Step)}}
 	},
@@ -137,25 +136,6 @@ func kindNamed(name string) *kind {
 		return nil
 	}
 	return &kinds[at]
-}
-
-// becomes says what a condition waits for, as what comes next.
-var becomes = map[string]string{
-	infrav1.LXDHostSelectedCondition:       "a host for the VM is chosen",
-	infrav1.LXDResourcesAllocatedCondition: "the VM's cores, memory and disk are taken on its host",
-	infrav1.LXDVMCreatedCondition:          "the VM is made on its host",
-	infrav1.LXDVMDeployedCondition:         "the VM is deployed and on",
-	infrav1.MachineDeployedCondition:       "a machine is acquired, deployed, and on",
-	infrav1.DNSAttachedCondition:           "its address is in the DNS record of the API endpoint",
-	infrav1.FailureDomainsReadyCondition:   "every failure domain is a zone of MAAS",
-	infrav1.DNSReadyCondition:              "the API endpoint is published, or its virtual IP reserved",
-	infrav1.LXDReadyCondition:              "every node is an LXD host",
-	infrav1.ReachableCondition:             "LXD responds",
-	infrav1.TrustedCondition:               "LXD has the expected certificate, and trusts ours",
-	infrav1.RegisteredCondition:            "MAAS has the VM host, or its zone and resource pool",
-	infrav1.SchedulableCondition:           "VMs are placed there",
-	infrav1.PowerCycledCondition:           "the machine is switched off and on",
-	infrav1.HandedOverCondition:            "Cluster API replaces the Machine, if it is not healthy by then",
 }
 
 func machineFacts(o withConditions) []fact {
@@ -225,7 +205,7 @@ func (r *explanation) of(k kind, object withConditions) error {
 	} else {
 		for _, condition := range order {
 			if !conditions.IsTrue(object, condition) {
-				r.Next = append(r.Next, becomes[condition])
+				r.Next = append(r.Next, reasons.Becomes(condition))
 			}
 		}
 		if k.after != nil {

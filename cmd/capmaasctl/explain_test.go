@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -160,13 +161,13 @@ func TestWhatAnObjectWaitsFor(t *testing.T) {
 func TestEveryConditionHasWords(t *testing.T) {
 	vm := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}}
 	for _, c := range slices.Concat(maasmachine.Conditions(vm), maasmachine.Conditions(&infrav1.MaasMachine{}), maascluster.Conditions, lxdhost.Conditions) {
-		if becomes[c] == "" {
+		if reasons.Becomes(c) == "" {
 			t.Errorf("%s has no words", c)
 		}
 	}
 	for _, k := range kinds {
 		for _, c := range k.order(k.empty()) {
-			if becomes[c] == "" {
+			if reasons.Becomes(c) == "" {
 				t.Errorf("%s of a %s has no words", c, k.names[0])
 			}
 		}

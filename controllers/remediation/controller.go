@@ -103,8 +103,8 @@ func (r *Reconciler) ofMachine(ctx context.Context, machine client.Object) (requ
 	return requests
 }
 
-// owned are the conditions of a MaasRemediation.
-var owned = []string{infrav1.PowerCycledCondition, infrav1.HandedOverCondition}
+// Conditions of a MaasRemediation, in the order in which they become true.
+var Conditions = []string{infrav1.PowerCycledCondition, infrav1.HandedOverCondition}
 
 // Reconcile brings one remediation closer to its end.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
@@ -135,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	}
 	defer func() {
 		remediation.Status.RemediationProgress = ptr.Deref(patcher.Record.Remediation, infrav1.RemediationProgress{})
-		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, remediation, owned)})
+		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, remediation, Conditions)})
 	}()
 	if s == nil && !remediation.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, letGo(ctx, patcher.Record)

@@ -14,11 +14,15 @@ import (
 	"strings"
 )
 
-// block is a block of constants, and a section of the page.
+// block is a block of constants: a section of the page, or the conditions of a kind.
 type block struct {
 	title, intro string
 	reasons      []reason
+	conditions   []condition
 }
+
+// condition is a constant with its comment: when it is true, and what else there is to know.
+type condition struct{ name, becomes, more string }
 
 // reason is a constant with its comment, in Markdown.
 type reason struct{ name, means, provider, you, stays string }
@@ -28,6 +32,7 @@ const progress = "Reasons of progress"
 
 var (
 	comment = regexp.MustCompile(`^(\w+): (.*?)(?: - Provider: (.*?))?(?: - You: (.*?))?(?: - If it stays: (.*?))?$`)
+	isTrue  = regexp.MustCompile(`^(\w+)Condition is true (?:while|once) (.*?)\.(?: (.*))?$`)
 	title   = regexp.MustCompile(`(?s)^# ([^\n]+)\n\n?(.*)$`)
 )
 
@@ -50,7 +55,7 @@ func read(dir string) (blocks []block, err error) {
 			}
 			b, err := blockOf(constants)
 			errs = append(errs, err)
-			if len(b.reasons) > 0 {
+			if len(b.reasons)+len(b.conditions) > 0 {
 				blocks = append(blocks, b)
 			}
 		}
@@ -61,28 +66,29 @@ func read(dir string) (blocks []block, err error) {
 	return blocks, errors.Join(errs...)
 }
 
-// blockOf reads a block of constants. It has no reasons if these constants are none.
+// blockOf reads a block of constants. It has nothing if these constants are neither reasons nor conditions.
 func blockOf(constants *ast.GenDecl) (b block, err error) {
 	var errs []error
+	found := title.FindStringSubmatch(constants.Doc.Text())
+	if found != nil {
+		b.title, b.intro = found[1], strings.TrimSpace(found[2])
+	}
 	for _, spec := range constants.Specs {
 		value := spec.(*ast.ValueSpec)
-		if name := value.Names[0]; !name.IsExported() || !strings.HasSuffix(name.Name, "Reason") {
-			continue
-		}
-		r, err := reasonOf(value)
-		b.reasons, errs = append(b.reasons, r), append(errs, err)
-	}
-	if len(b.reasons) == 0 {
-		return b, nil
-	}
-	found := title.FindStringSubmatch(constants.Doc.Text())
-	if found == nil {
-		return b, errors.Join(append(errs, fmt.Errorf("the block of %s has no title", b.reasons[0].name))...)
-	}
-	b.title, b.intro = found[1], strings.TrimSpace(found[2])
-	for _, r := range b.reasons {
-		if (b.title == progress) != (r.you == "") || (r.stays != "" && r.you != "") {
-			errs = append(errs, fmt.Errorf("%s: a reason says what is left to you, or is among the %q", r.name, progress))
+		switch name := value.Names[0].Name; {
+		case strings.HasSuffix(name, "Reason") && value.Names[0].IsExported():
+			r, err := reasonOf(value)
+			if found == nil || (b.title == progress) != (r.you == "") || (r.stays != "" && r.you != "") {
+				err = errors.Join(err, fmt.Errorf("%s: a reason is in a block with a title, and says what is left to you or is among the %q", name, progress))
+			}
+			b.reasons, errs = append(b.reasons, r), append(errs, err)
+		case strings.HasSuffix(name, "Condition") && found != nil:
+			c := isTrue.FindStringSubmatch(strings.Join(strings.Fields(value.Doc.Text()), " "))
+			if c == nil || c[1]+"Condition" != name {
+				errs = append(errs, fmt.Errorf("%s: its comment does not say when it is true", name))
+				continue
+			}
+			b.conditions = append(b.conditions, condition{c[1], c[2], c[3]})
 		}
 	}
 	return b, errors.Join(errs...)

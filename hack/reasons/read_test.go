@@ -39,6 +39,13 @@ const (
 	ReadyCondition = "Ready"
 )
 
+// # LXDHost
+const (
+	// ReachableCondition is true while LXD responds. It may be
+	// asked again.
+	ReachableCondition = "Reachable"
+)
+
 // # Reasons of progress
 const (
 	// ReadyReason: it is ready.
@@ -52,24 +59,27 @@ const (
 		t.Fatal(err)
 	}
 	want := []block{
-		{"Hosts", "These are of LXDHosts.", []reason{{
+		{title: "Hosts", intro: "These are of LXDHosts.", reasons: []reason{{
 			name: "LXDFailed", means: "LXD responds with an error; the message has its words.", provider: "waits.",
 			you: "look into [its log](page.md#log).",
 		}}},
-		{progress, "", []reason{
+		{title: "LXDHost", conditions: []condition{{"Reachable", "LXD responds", "It may be asked again."}}},
+		{title: progress, reasons: []reason{
 			{name: "Ready", means: "it is ready."}, {name: "Deploying", means: "it is being deployed.", stays: "wait"},
 		}},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{}, reason{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{}, reason{}, condition{})); diff != "" {
 		t.Error(diff)
 	}
-	for _, text := range []string{"### LXDFailed\n\nLXD responds with", "- **You**: look into [its log](page.md#log).\n", "| `Deploying` | it is being deployed. | wait |\n"} {
+	for _, text := range []string{
+		"### LXDFailed\n\nLXD responds with", "- **You**: look into [its log](page.md#log).\n", "| `Deploying` | it is being deployed. | wait |\n", "| `Reachable` | LXDHost | LXD responds | It may be asked again. |\n",
+	} {
 		if page := string(page(got)); !strings.Contains(page, text) {
 			t.Errorf("the page lacks %q:\n%s", text, page)
 		}
 	}
-	if source := string(table(got)); !strings.Contains(source, `"look into its log."`) {
-		t.Errorf("the table lacks the remedy as plain text:\n%s", source)
+	if source := string(table(got)); !strings.Contains(source, `"look into its log."`) || !strings.Contains(source, `"Reachable": "LXD responds",`) {
+		t.Errorf("the table lacks the remedy as plain text, or the condition:\n%s", source)
 	}
 }
 
@@ -82,6 +92,7 @@ func TestReasonsThatAreNotExplainedAreRefused(t *testing.T) {
 		"no title":            "const (\n\t// AReason: it.\n\t//   - You: wait.\n\tAReason = \"A\"\n)",
 		"no remedy":           "// # Hosts\nconst (\n\t// AReason: it.\n\t//   - Provider: waits.\n\tAReason = \"A\"\n)",
 		"a remedy of nothing": "// # Reasons of progress\nconst (\n\t// AReason: it.\n\t//   - You: wait.\n\tAReason = \"A\"\n)",
+		"no truth":            "// # LXDHost\nconst (\n\t// ACondition reports it.\n\tACondition = \"A\"\n)",
 		"made of another":     "// # Hosts\nconst (\n\t// AReason: it.\n\t//   - You: wait.\n\tAReason = BReason\n)",
 	} {
 		if blocks, err := parse(t, constants); err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reasons explains the reasons of conditions, as api/v1beta1/reasons.go does.
+// Package reasons explains conditions and their reasons, as the comments on them in api/v1beta1 do.
 package reasons
 
 // Reason is what users want to know of a reason.
@@ -12,3 +12,6 @@ type Reason struct {
 
 // Of explains a reason; nothing if it is none of ours.
 func Of(reason string) Reason { return all[reason] }
+
+// Becomes says what is so when a condition becomes true; "" if it is none of ours.
+func Becomes(condition string) string { return becomes[condition] }

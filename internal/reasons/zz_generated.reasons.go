@@ -538,3 +538,27 @@ var all = map[string]Reason{
 		You:   "",
 	},
 }
+
+var becomes = map[string]string{
+	"Ready":                 "those of its conditions are that matter",
+	"LXDHostSelected":       "a host for the VM is chosen",
+	"LXDResourcesAllocated": "the VM's cores, memory and disk are taken on its host",
+	"LXDVMCreated":          "the VM is made on its host",
+	"LXDVMDeployed":         "the VM is deployed and on",
+	"MachineDeployed":       "a machine is acquired, deployed, and on",
+	"DNSAttached":           "its address is in the DNS record of the API endpoint",
+	"HardwareHealthy":       "MAAS's hardware tests of the bare-metal machine passed",
+	"FailureDomainsReady":   "every failure domain is a zone of MAAS",
+	"DNSReady":              "the API endpoint is published, or its virtual IP reserved, or it is the user's own",
+	"LXDReady":              "every node is an LXD host",
+	"MachinesHaveRoom":      "no machine of the cluster waits for room",
+	"Reachable":             "LXD responds",
+	"Trusted":               "LXD has the expected certificate, and trusts ours",
+	"Registered":            "MAAS has the VM host, or its zone and resource pool",
+	"Schedulable":           "VMs are placed there",
+	"KeysCurrent":           "the client certificate of the direct host is valid for long, and MAAS switches all VMs there with it",
+	"Evacuated":             "no VM of a MaasMachine is on the host",
+	"NoVMsLeft":             "no VM without a MaasMachine may be left on the host",
+	"PowerCycled":           "the machine is switched off and on",
+	"HandedOver":            "Cluster API replaces the Machine, if it is not healthy by then",
+}
