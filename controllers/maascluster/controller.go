@@ -66,6 +66,8 @@ type Reconciler struct {
 	WatchFilter string
 
 	controller capicontroller.Controller
+	// told are the MaasClusters whose event Provisioned was sent.
+	told report.Once
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch;adopt
@@ -274,7 +276,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Clu
 func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
 		maasCluster.Status.Initialization.Provisioned = ptr.To(true)
-		r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "machines can be created now")
+		if r.told.First(maasCluster) {
+			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "machines can be created now")
+		}
 	}
 }
 
@@ -328,6 +332,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.Scopes.Release(maasCluster)
+	r.told.Forget(maasCluster)
 	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
 }

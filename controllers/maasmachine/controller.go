@@ -65,6 +65,8 @@ type Reconciler struct {
 	WatchFilter string
 
 	controller capicontroller.Controller
+	// told are the MaasMachines whose event Provisioned was sent.
+	told report.Once
 }
 
 // Reconcile brings one MaasMachine closer to its desired state.
@@ -246,6 +248,7 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	if err := m.record.Write(ctx, func(m client.Object) { controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer) }); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	r.told.Forget(m.maasMachine)
 	r.Recorder.Eventf(m.maasMachine, nil, corev1.EventTypeNormal, "Deleted", "Delete", "%s", how)
 	return ctrl.Result{}, nil
 }

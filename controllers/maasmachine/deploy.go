@@ -212,14 +212,21 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
 		r.forgive(ctx, l)
 		m.Status.Initialization.Provisioned = ptr.To(true)
-		r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas, addresses[0].Address)
-		if why := withoutCrashDump(m.Spec, l.maas); why != "" {
-			r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas, why)
-		}
+		r.tellProvisioned(l, addresses[0].Address)
 	}
 	report.SetTrue(m, infrav1.MachineDeployedCondition, infrav1.DeployedReason)
 	l.Inventory.Observe(l.maas.SystemID, inventory.Settled)
 	return proceed, nil
+}
+
+func (r *Reconciler) tellProvisioned(l *life, address string) {
+	if !r.told.First(l.MaasMachine) {
+		return
+	}
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas, address)
+	if why := withoutCrashDump(l.MaasMachine.Spec, l.maas); why != "" {
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas, why)
+	}
 }
 
 // mayBeOthers reports whether another user may have deployed the machine, in spite of our annotations: a VM that MAAS
