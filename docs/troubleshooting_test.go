@@ -82,18 +82,3 @@ func TestEveryEventIsInTroubleshooting(t *testing.T) {
 		}
 	}
 }
-
-// The reasons that the initializer puts into the condition of a Node are explained.
-func TestEveryReasonOfANodeIsInTroubleshooting(t *testing.T) {
-	listed := rows(section(t, troubleshootingPage, "A node does not become a VM host"))
-	source := read(t, filepath.Join("..", "cmd", "lxd-initializer", "problem.go"))
-	found := regexp.MustCompile(`(?m)^\treason\w+ += "(\w+)"$`).FindAllStringSubmatch(source, -1)
-	if len(found) < 5 {
-		t.Fatalf("only %d reasons were found: the pattern is wrong", len(found))
-	}
-	for _, reason := range found {
-		if listed[reason[1]] == "" {
-			t.Errorf("%s does not say what %s on a Node means", troubleshootingPage, reason[1])
-		}
-	}
-}

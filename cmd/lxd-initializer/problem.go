@@ -19,22 +19,75 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
-// Reasons of the Node's condition that only the initializer sets.
+// # Nodes of host clusters
+//
+// The condition `capmaas.io/LXDHostReady` of a Node [shows how far it is](troubleshooting.md#a-node-does-not-become-a-vm-host)
+// with becoming a host. Other reasons than these mean what they mean [everywhere](#everywhere): correct
+// `lxdConfig.credentialsRef`; its key needs [the right](security.md#the-least-key) for `registration`. `Retiring` and
+// `Retired`: [when a host goes](host-clusters.md#when-a-host-goes).
 const (
-	reasonPreparing        = "Preparing"
-	reasonRegistered       = "Registered"
-	reasonPrepared         = "Prepared"
+	// reasonPreparing: it has begun.
+	//   - You: wait.
+	reasonPreparing = "Preparing"
+
+	// reasonRegistered: it is a VM host.
+	//   - You: nothing.
+	reasonRegistered = "Registered"
+
+	// reasonPrepared: LXD is ready, and MAAS has no VM hosts: the manager makes an LXDHost.
+	//   - You: `kubectl get lxdhosts --all-namespaces` in the management cluster: [MAAS without VM
+	//     hosts](host-clusters.md#maas-without-vm-hosts).
+	reasonPrepared = "Prepared"
+
+	// reasonResourcesUnknown: it is registered, but MAAS does not know its cores and memory yet.
+	//   - You: wait; refresh the VM host in MAAS.
 	reasonResourcesUnknown = "ResourcesUnknown"
-	reasonAddressUnknown   = "AddressUnknown"
-	reasonZoneUnknown      = "ZoneUnknown"
-	reasonLXDNotInstalled  = "LXDNotInstalled"
-	reasonLXDNotReady      = "LXDNotReady"
-	reasonHostUnreachable  = "HostUnreachable"
-	reasonAmbiguous        = "Ambiguous"
-	reasonVMHostNameTaken  = "VMHostNameTaken"
-	reasonMACNotUnique     = "MACNotUnique"
-	reasonWrongMachine     = "WrongMachine"
-	reasonFailed           = "Failed"
+
+	// reasonAddressUnknown: the Node has no InternalIP.
+	//   - You: see [the Node does not come](troubleshooting.md#the-node-does-not-come).
+	reasonAddressUnknown = "AddressUnknown"
+
+	// reasonZoneUnknown: the Node has no provider ID that names the zone.
+	//   - You: see [the Node does not come](troubleshooting.md#the-node-does-not-come).
+	reasonZoneUnknown = "ZoneUnknown"
+
+	// reasonLXDNotInstalled: LXD has no socket on the node.
+	//   - You: [install it](host-clusters.md#lxd-on-the-nodes), or start it.
+	reasonLXDNotInstalled = "LXDNotInstalled"
+
+	// reasonLXDNotReady: LXD does not respond, or its pool, bridge or project is wrong; the message says which.
+	//   - You: on the node: `sudo capmaasctl check lxd`.
+	reasonLXDNotReady = "LXDNotReady"
+
+	// reasonHostUnreachable: MAAS can't reach LXD at the node's address, port 8443. `'parent'`: a VM on the host, in
+	// any project, has a network card of type `p2p`, which MAAS can't read.
+	//   - You: check for a firewall, or another `core.https_address`. An occasional "not found" is repeated.
+	reasonHostUnreachable = "HostUnreachable"
+
+	// reasonAmbiguous: MAAS has several VM hosts that could be this node.
+	//   - You: remove the wrong ones in MAAS.
+	reasonAmbiguous = "Ambiguous"
+
+	// reasonVMHostNameTaken: MAAS has a VM host of this Node's name or address on another machine, with a certificate
+	// that is not this node's: a Node of another cluster, or a person's. Nothing is changed in MAAS.
+	//   - You: let Node names be unique among the clusters of one MAAS, or rename that VM host (`maas admin vm-host
+	//     update ID name=NAME`). If it is this node's after all, set its `power_address` there; if its host is gone for
+	//     good, delete it: its VMs leave MAAS with it.
+	reasonVMHostNameTaken = "VMHostNameTaken"
+
+	// reasonMACNotUnique: other nodes or interfaces have the MAC of an interface, too; nothing is registered or changed
+	// in MAAS.
+	//   - You: see [the network plugin](host-clusters.md#the-network-plugin).
+	reasonMACNotUnique = "MACNotUnique"
+
+	// reasonWrongMachine: MAAS has the VM host on another machine than the provider ID names: it once saw the same MAC
+	// on both.
+	//   - You: release neither machine, and see [the network plugin](host-clusters.md#the-network-plugin).
+	reasonWrongMachine = "WrongMachine"
+
+	// reasonFailed: anything else.
+	//   - You: see the message, and the log.
+	reasonFailed = "Failed"
 )
 
 // problem is why a pass did not succeed, in the form that users see.

@@ -26,6 +26,10 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
+	nodes, err := read(filepath.Join(root, "cmd", "lxd-initializer"))
+	if err != nil {
+		return err
+	}
 	source, err := format.Source(table(blocks))
 	if err != nil {
 		return err
@@ -33,7 +37,7 @@ func run(root string) error {
 	if err := os.WriteFile(filepath.Join(root, "internal", "reasons", "zz_generated.reasons.go"), source, 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(root, "docs", "reasons.md"), page(blocks), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "docs", "reasons.md"), page(blocks, nodes), 0o644); err != nil {
 		return err
 	}
 	rows, err := statesTable()

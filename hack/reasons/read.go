@@ -31,9 +31,10 @@ type reason struct{ name, means, provider, you, stays string }
 const progress = "Reasons of progress"
 
 var (
-	comment = regexp.MustCompile(`^(\w+): (.*?)(?: - Provider: (.*?))?(?: - You: (.*?))?(?: - If it stays: (.*?))?$`)
-	isTrue  = regexp.MustCompile(`^(\w+)Condition is true (?:while|once) (.*?)\.(?: (.*))?$`)
-	title   = regexp.MustCompile(`(?s)^# ([^\n]+)\n\n?(.*)$`)
+	comment  = regexp.MustCompile(`^(\w+): (.*?)(?: - Provider: (.*?))?(?: - You: (.*?))?(?: - If it stays: (.*?))?$`)
+	isTrue   = regexp.MustCompile(`^(\w+)Condition is true (?:while|once) (.*?)\.(?: (.*))?$`)
+	isReason = regexp.MustCompile(`^(?:reason[A-Z]\w*|[A-Z]\w*Reason)$`)
+	title    = regexp.MustCompile(`(?s)^# ([^\n]+)\n\n?(.*)$`)
 )
 
 // read reads the reasons of a package.
@@ -76,7 +77,7 @@ func blockOf(constants *ast.GenDecl) (b block, err error) {
 	for _, spec := range constants.Specs {
 		value := spec.(*ast.ValueSpec)
 		switch name := value.Names[0].Name; {
-		case strings.HasSuffix(name, "Reason") && value.Names[0].IsExported():
+		case isReason.MatchString(name):
 			r, err := reasonOf(value)
 			if found == nil || (b.title == progress) != (r.you == "") || (r.stays != "" && r.you != "") {
 				err = errors.Join(err, fmt.Errorf("%s: a reason is in a block with a title, and says what is left to you or is among the %q", name, progress))

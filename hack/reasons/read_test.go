@@ -74,7 +74,7 @@ const (
 	for _, text := range []string{
 		"### LXDFailed\n\nLXD responds with", "- **You**: look into [its log](page.md#log).\n", "| `Deploying` | it is being deployed. | wait |\n", "| `Reachable` | LXDHost | LXD responds | It may be asked again. |\n",
 	} {
-		if page := string(page(got)); !strings.Contains(page, text) {
+		if page := string(page(got, nil)); !strings.Contains(page, text) {
 			t.Errorf("the page lacks %q:\n%s", text, page)
 		}
 	}

@@ -21,8 +21,8 @@ Each condition has a reason, and each reason one meaning: what happened; what th
 Unless it says otherwise, the provider takes, changes, releases and unlocks nothing, looks again about once a minute, and goes on by itself when the cause is gone. A machine that [won't run again](machine-states.md) has ` + "`status.failureReason`" + `; deleting its Machine is always safe. ` +
 	"`capmaasctl explain` prints the same of an object.\n"
 
-// page returns docs/reasons.md.
-func page(blocks []block) []byte {
+// page returns docs/reasons.md. Reasons of nodes are named like others, and so have no headings.
+func page(blocks, nodes []block) []byte {
 	var b bytes.Buffer
 	b.WriteString(head)
 	b.WriteString("\n## Conditions\n\n| Condition | Of | True when | |\n|---|---|---|---|\n")
@@ -52,6 +52,12 @@ func page(blocks []block) []byte {
 				fmt.Fprintf(&b, "- **Provider**: %s\n", r.provider)
 			}
 			fmt.Fprintf(&b, "- **You**: %s\n", r.you)
+		}
+	}
+	for _, block := range nodes {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| Reason | Means | You |\n|---|---|---|\n", block.title, strings.ReplaceAll(block.intro, "\n", " "))
+		for _, r := range block.reasons {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.name, r.means, r.you)
 		}
 	}
 	return b.Bytes()
