@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 	// MAAS's durations and changing managers don't matter here: calls are counted.
 	options := sandbox.Options{
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
-		Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 	}
 	os.Exit(life.Main(m, options, &box))
 }

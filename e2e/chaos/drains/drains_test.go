@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
@@ -82,6 +83,8 @@ type assault struct {
 	auditor      *audit.Auditor
 	dice         *rand.Rand
 	deaths, left int
+	// byHand is whether a host is emptied as docs/maintenance.md says: every second one is, beginning with the first.
+	byHand bool
 	// absent is how often the manager was not running when it was to die.
 	absent int
 }
@@ -93,7 +96,14 @@ func (a *assault) drain(t *testing.T, name string) {
 	began := time.Now()
 	host := &infrav1.LXDHost{}
 	host.Namespace, host.Name = sandbox.Namespace, name
-	life.ChangeLXDHost(t, box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
+	var shell *document.Shell
+	var end func()
+	if a.byHand = !a.byHand; a.byHand {
+		shell = maintenance(t, name)
+		end = beginDrain(t, shell)
+	} else {
+		life.ChangeLXDHost(t, box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true })
+	}
 	l := a.lives[0]
 	next := time.Now().Add(a.pause() - lease)
 	l.Wait("host "+name+" to be empty", func() (bool, string, error) {
@@ -110,7 +120,12 @@ func (a *assault) drain(t *testing.T, name string) {
 	}
 	t.Logf("%s was emptied of %d VMs in %v", name, len(had), time.Since(began).Round(time.Second))
 	a.left += len(had)
-	life.ChangeLXDHost(t, box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
+	if a.byHand {
+		end()
+		maintain(t, shell, name)
+	} else {
+		life.ChangeLXDHost(t, box, host, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = false })
+	}
 	l.Wait("host "+name+" to take VMs again", func() (bool, string, error) {
 		return a.has(t, host, infrav1.SchedulableCondition)
 	})
