@@ -25,25 +25,27 @@ func busy(op string) simulator.Fault {
 }
 
 // A request that MAAS aborted because it was busy is retried, and is not taken for a refusal.
+//
+// docs/development.md names this test as the one to copy.
 func TestWhatMAASGaveUpIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	for op, spec := range map[string]infrav1.MaasMachineSpec{"allocate": {}, "deploy": {}, "release": {}} {
+	t.Parallel() // No test sees what another one does:
+	for _, op := range []string{"allocate", "deploy", "release"} {
 		t.Run(op, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorld(t) // a namespace, a manager, and a MAAS of its own.
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.newCluster() // Cluster API's part is the test's.
+			w.provisioned(cluster)    // This waits, as all that follows does, and says what there was instead.
 			if _, err := w.maas.AddFault(busy(op)); err != nil {
 				t.Fatal(err)
 			}
-			m := w.newMachine("md-0", false, spec)
+			m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 			if op != "release" {
 				w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASBusyReason)
 			}
 			w.deployed(m)
 			w.delete(m)
 			w.delete(cluster)
-			w.unchanged(before)
+			w.unchanged(before) // Nothing is left behind.
 		})
 	}
 }
