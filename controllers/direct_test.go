@@ -519,18 +519,22 @@ func TestAVMThatAnotherUserTookFromItsLXDHostStays(t *testing.T) {
 
 // losing loses a host's deletions of VMs until it is over, before or after they take effect, and counts all deletions.
 type losing struct {
-	phase   simulator.Phase
-	over    atomic.Bool
-	deleted atomic.Int32
+	phase        simulator.Phase
+	marked, over atomic.Bool
+	deleted      atomic.Int32
 }
 
 func (l *losing) between(lxd http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			l.marked.Store(true) // LXD deletes it when it is stopped.
+		}
 		ofVM := strings.HasPrefix(r.URL.Path, "/1.0/instances/")
-		if ofVM && r.Method != http.MethodDelete && l.phase == simulator.After && l.deleted.Load() > 0 && !l.over.Load() {
+		deletes := l.marked.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/state")
+		if ofVM && !deletes && l.phase == simulator.After && l.deleted.Load() > 0 && !l.over.Load() {
 			panic(http.ErrAbortHandler) // Whether the VM is gone by then is not known.
 		}
-		if r.Method != http.MethodDelete || !ofVM {
+		if !deletes {
 			lxd.ServeHTTP(w, r)
 			return
 		}

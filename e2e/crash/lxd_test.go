@@ -59,5 +59,5 @@ const (
 	makeVM   = http.MethodPost + " " + directhost.CallPrefix + "instances"
 	readVM   = http.MethodGet + " " + directhost.CallPrefix + "instances/{id}"
 	switchVM = http.MethodPut + " " + directhost.CallPrefix + "instances/{id}/state"
-	deleteVM = http.MethodDelete + " " + directhost.CallPrefix + "instances/{id}"
+	deleteVM = http.MethodPatch + " " + directhost.CallPrefix + "instances/{id}" // LXD deletes it when it is stopped.
 )

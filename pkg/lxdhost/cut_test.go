@@ -19,7 +19,7 @@ import (
 const (
 	writesOfCreate        = 3 // the VM, its volume, both together
 	writesOfDelete        = 3 // apart again, the volume, the VM
-	writesOfDeleteRunning = 2 // power, the VM
+	writesOfDeleteRunning = 2 // its mark, power
 )
 
 func withDisk(name string) Spec {
@@ -264,11 +264,12 @@ func TestAnotherClientIsFaster(t *testing.T) {
 	}
 }
 
-// LXD deletes by name, whatever If-Match says: what was ours before it was stopped need not be ours afterwards.
+// LXD deletes by name, whatever If-Match says: what was ours before it was stopped need not be ours afterwards. That
+// counts for a VM that is not deleted when it stops, because it has further disks.
 func TestDeleteReadsTheMarksAgain(t *testing.T) {
 	b := newBed(t)
 	direct := b.connect(b.direct)
-	b.create(spec("vm"))
+	b.create(withDisk("vm"))
 	b.must(b.host.Start(t.Context(), "vm", ours))
 	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		stopped := httptest.NewRecorder()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/canonical/lxd/shared/api"
 )
 
 // Delete stops and deletes a VM that carries the marks, with its disks. One that is missing is no error.
@@ -13,11 +15,13 @@ import (
 // sendBefore is when it is too late to begin; the zero time is no limit. A later VM may have the same name and marks,
 // so what is changed is the VM that LXD showed first, by the id that LXD gave it.
 //
-// The marks are read before the VM is stopped and again before it is deleted: LXD ignores If-Match there. It calls GET
-// /1.0/instances/NAME; for a running VM PUT instances/NAME/state and GET operations/ID/wait and instances/NAME; then
-// DELETE instances/NAME and GET operations/ID/wait. Further disks are detached and deleted before the VM.
+// LXD ignores If-Match when it stops and deletes. So a running VM becomes ephemeral first, if it is still as it was
+// read: LXD deletes that one when it stops, and no other that has its name by then. It calls GET /1.0/instances/NAME;
+// for a running VM PATCH instances/NAME, PUT instances/NAME/state and GET operations/ID/wait; for a stopped one DELETE
+// instances/NAME and GET operations/ID/wait. With further disks, the VM is stopped, and they are detached and deleted,
+// before.
 //
-// The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that a person starts
+// The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that somebody changes
 // meanwhile is one of LXD's. Error.Sent says whether what LXD was asked for may come late.
 func (h *Host) Delete(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
 	doing := "deleting the VM " + name
@@ -35,29 +39,14 @@ func (h *Host) Delete(ctx context.Context, name string, marks Marks, sendBefore 
 
 // delete returns KindNotFound when the VM is gone, whoever deleted it.
 func (s *session) delete(name string, marks Marks) error {
-	found, _, err := s.prove(name, marks)
+	found, etag, err := s.prove(name, marks)
+	if err == nil && len(volumesOf(found.Config)) > 0 {
+		found, etag, err = s.deleteVolumes(found, marks)
+	}
 	if err != nil {
 		return err
 	}
-	again := false
-	if !isStopped(found) {
-		if err := s.switchVM(name, marks, "stop", isStopped); err != nil {
-			return err
-		}
-		again = true
-	}
-	if len(volumesOf(found.Config)) > 0 {
-		if err := s.removeVolumes(name, marks); err != nil {
-			return err
-		}
-		again = true
-	}
-	if again {
-		if _, _, err := s.prove(name, marks); err != nil {
-			return err
-		}
-	}
-	deleted := sent(s.run(http.MethodDelete, s.url("instances", name), nil))
+	deleted := sent(s.remove(found, etag))
 	if deleted == nil || unfinished(deleted) {
 		return deleted
 	}
@@ -66,4 +55,32 @@ func (s *session) delete(name string, marks Marks) error {
 		return err
 	}
 	return deleted
+}
+
+// deleteVolumes stops a VM that was proven, deletes its further disks, and returns it as it is then.
+func (s *session) deleteVolumes(found *api.Instance, marks Marks) (now *api.Instance, etag string, err error) {
+	if !isStopped(found) {
+		if err := s.switchVM(found.Name, marks, "stop", isStopped); err != nil {
+			return nil, "", err
+		}
+	}
+	if err := s.removeVolumes(found.Name, marks); err != nil {
+		return nil, "", err
+	}
+	return s.prove(found.Name, marks)
+}
+
+// remove deletes a VM that was proven when it had the ETag.
+func (s *session) remove(found *api.Instance, etag string) error {
+	if isStopped(found) {
+		return s.run(http.MethodDelete, s.url("instances", found.Name), nil)
+	}
+	if !found.Ephemeral {
+		_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", found.Name).String(), map[string]any{"ephemeral": true}, etag)
+		if err != nil {
+			return err
+		}
+	}
+	stop := api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}
+	return s.run(http.MethodPut, s.url("instances", found.Name, "state"), stop)
 }

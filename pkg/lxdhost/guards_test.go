@@ -306,7 +306,7 @@ func wantFollowing(t *testing.T, err error) {
 // Between the last proof and the deletion, another one is made: LXD is asked for the deletion of what was proven.
 func TestAVMThatWasMadeAnewBeforeItsDeletionIsAnother(t *testing.T) {
 	b := newBed(t)
-	b.create(spec("vm"))
+	b.create(withDisk("vm"))
 	b.must(b.host.Start(t.Context(), "vm", ours))
 	direct := b.connect(b.direct)
 	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -320,6 +320,48 @@ func TestAVMThatWasMadeAnewBeforeItsDeletionIsAnother(t *testing.T) {
 	wantKind(t, err, KindConflict)
 	if seen() == 0 || b.instance("vm") == nil {
 		t.Error("the new VM was deleted")
+	}
+}
+
+// Whatever was made under the name since the proof, with the same marks too, is neither stopped nor deleted.
+func TestARunningVMIsDeletedAsItWasProven(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	b.must(b.host.Start(t.Context(), "vm", ours))
+	direct := b.connect(b.direct)
+	change, seen := atNth(isWrite, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
+		b.must(direct.Delete(t.Context(), "vm", ours, time.Time{}))
+		b.must(direct.Create(t.Context(), spec("vm")))
+		b.must(direct.Start(t.Context(), "vm", ours))
+		lxd.ServeHTTP(w, r)
+	})
+	b.between.set(change)
+	err := b.host.Delete(t.Context(), "vm", ours, time.Time{})
+	b.between.set(nil)
+	wantKind(t, err, KindConflict)
+	if vm := b.instance("vm"); seen() != 1 || vm == nil || !isRunning(vm) || vm.Ephemeral {
+		t.Errorf("%d changes were sent; the new VM is %+v", seen(), vm)
+	}
+}
+
+// A deletion that ended between its two changes goes on, and a VM that stops meanwhile is gone.
+func TestADeletionGoesOnWhereItEnded(t *testing.T) {
+	b := newBed(t)
+	for _, name := range []string{"runs", "stops"} {
+		b.create(spec(name))
+		b.must(b.host.Start(t.Context(), name, ours))
+		change, _ := atNth(isWrite, 2, true, cutBefore)
+		b.between.set(change)
+		wantFollowing(t, b.host.Delete(t.Context(), name, ours, time.Time{}))
+		b.between.set(nil)
+		if vm := b.instance(name); vm == nil || !vm.Ephemeral || !isRunning(vm) {
+			t.Fatalf("the VM is %+v, want it to be deleted when it stops", vm)
+		}
+	}
+	b.must(b.host.Stop(t.Context(), "stops", ours, time.Time{}))
+	for _, name := range []string{"runs", "stops"} {
+		b.must(b.host.Delete(t.Context(), name, ours, time.Time{}))
+		b.wantGone(name)
 	}
 }
 

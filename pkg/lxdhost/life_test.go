@@ -26,7 +26,7 @@ const (
 	callsOfAddingDisks   = 1
 	callsOfSwitching     = 3
 	callsOfDeleteStopped = 3
-	callsOfDeleteRunning = 6
+	callsOfDeleteRunning = 4
 	callsOfNothingToDo   = 1
 )
 
