@@ -56,15 +56,6 @@ func (b *bed) bootMethod(id string) any {
 	return b.do(get, "machines/"+id+"/").object(b.t)["bios_boot_method"]
 }
 
-var versions = []string{"3.4", "3.6", "3.7", "3.8", "4.0"}
-
-func eachVersion(t *testing.T, run func(*testing.T, *bed)) {
-	t.Helper()
-	for _, version := range versions {
-		t.Run(version, func(t *testing.T) { run(t, newBedWith(t, testRegion, Options{Seed: 1, Version: version})) })
-	}
-}
-
 // A layout of the time before the first PXE request has no EFI partition, and can't be installed.
 func TestDirectVMWithALayoutFromBeforeItsFirstBoot(t *testing.T) {
 	b := newBed(t)

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -103,36 +102,6 @@ func TestFaultsHappenAsOftenAsTheySay(t *testing.T) {
 	}
 }
 
-func TestFaultsCanBeChosen(t *testing.T) {
-	b := newBed(t)
-	b.ChooseFaults(func(call Call) *Fault {
-		if call.Method == post && call.Endpoint == "zones/" {
-			return &Fault{Status: 502}
-		}
-		return nil
-	})
-	if got, err := b.zone("new"); err != nil || got.status != 502 || b.hasZone("new") {
-		t.Errorf("status %d, %v, want the chosen one and no zone", got.status, err)
-	}
-	if _, err := b.AddFault(Fault{Method: post, Status: 500, First: 1}); err != nil {
-		t.Fatal(err)
-	}
-	var got []int
-	for range 3 {
-		answer, err := b.zone("new")
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, answer.status)
-		if len(got) == 2 {
-			b.ChooseFaults(nil)
-		}
-	}
-	if diff := cmp.Diff([]int{500, 502, 200}, got); diff != "" {
-		t.Errorf("statuses (-want +got):\n%s", diff)
-	}
-}
-
 func TestProbabilityIsSeeded(t *testing.T) {
 	run := func(seed int64) []int {
 		b := newBedWith(t, testRegion, Options{Seed: seed})
@@ -156,37 +125,6 @@ func TestProbabilityIsSeeded(t *testing.T) {
 	}
 	if failed < 8 || failed > 32 {
 		t.Errorf("%d of 40 calls failed at a probability of 0.5", failed)
-	}
-}
-
-func TestFaultDelay(t *testing.T) {
-	b := newBed(t)
-	if _, err := b.AddFault(Fault{Delay: Duration(time.Minute)}); err != nil {
-		t.Fatal(err)
-	}
-	answered := make(chan error, 1)
-	go func() {
-		_, err := b.send(adminKey, get, "zones/", nil)
-		answered <- err
-	}()
-	// The power poll's timer always waits; the delay's is the second.
-	look, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
-	defer look.Stop()
-	for b.clock.Waiters() < 2 {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatal("nobody waits for the clock")
-		}
-	}
-	select {
-	case err := <-answered:
-		t.Fatalf("responded before the delay had passed: %v", err)
-	default:
-	}
-	b.clock.Step(time.Minute)
-	if err := <-answered; err != nil {
-		t.Error(err)
 	}
 }
 

@@ -199,13 +199,6 @@ func (rq *request) deleteImage() (any, error) {
 
 func (rq *request) isImporting() (any, error) { return false, nil }
 
-func (rq *request) importImages() (any, error) {
-	if err := rq.mayEditImages(); err != nil {
-		return nil, err
-	}
-	return textReply("Import of boot resources started"), nil
-}
-
 // listRegionControllers lists the only one. Each of them has files of its own from MAAS 3.5 on.
 func (rq *request) listRegionControllers() (any, error) {
 	if !rq.may(rq.user, viewControllers) {

@@ -284,35 +284,6 @@ func (rq *request) disconnect() (any, error) {
 	return renderInterface(nic), nil
 }
 
-func (rq *request) setDefaultGateway() (any, error) {
-	nic, err := rq.changeable("set default gateway on")
-	if err != nil {
-		return nil, err
-	}
-	var candidates []*address
-	for _, link := range nic.links {
-		if link.subnet != nil && link.subnet.gateway.IsValid() && (link.mode() == "auto" || link.mode() == "static") {
-			candidates = append(candidates, link)
-		}
-	}
-	if text := rq.data.get("link_id"); text != "" {
-		link := rq.linkOf(nic, text)
-		if link == nil || !slices.Contains(candidates, link) {
-			return nil, invalidField("link_id", "'%s' is not a valid link_id.  It should be one of: %s.", text, linkIDs(nic))
-		}
-		candidates = []*address{link}
-	}
-	switch len(candidates) {
-	case 0:
-		return nil, invalidField("__all__", "This interface has no usable gateways.")
-	case 1:
-	default:
-		return nil, invalidField("link_id", "This field is required; Interface has more than one usable IPv4 and IPv6 gateway.")
-	}
-	nic.machine.gatewayLink = candidates[0]
-	return renderInterface(nic), nil
-}
-
 func (rq *request) addInterfaceTag() (any, error) {
 	return rq.changeInterfaceTag(func(tags []string, name string) []string {
 		if slices.Contains(tags, name) {

@@ -43,13 +43,6 @@ func (rq *request) listMachines() (any, error) {
 	return rq.filteredMachines(func(*machine) bool { return true })
 }
 
-// listAllocated lists the caller's machines.
-func (rq *request) listAllocated() (any, error) {
-	return rq.filteredMachines(func(m *machine) bool {
-		return m.owner == rq.user && m.status == statusAllocated
-	})
-}
-
 func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
 	filter, err := rq.machineFilter(rq.query.without("op"), listFilters)
 	if err != nil {
@@ -71,14 +64,6 @@ func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
 
 func (rq *request) isRegistered() (any, error) {
 	return rq.interfaceByMAC(rq.query.get("mac_address")) != nil, nil
-}
-
-func (rq *request) machineDetails() (any, error) {
-	m, err := rq.machineFor(mayView)
-	if err != nil {
-		return nil, err
-	}
-	return object{"lshw": nil, "lldp": nil, "system_id": m.systemID}, nil
 }
 
 // hostsOn returns the VM hosts that run on a machine: those for which MAAS found it, and those with one of its

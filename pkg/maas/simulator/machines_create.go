@@ -105,35 +105,3 @@ func (rq *request) checkMACs(macs []string, errs formErrors) {
 		errs.add("power_type", "Can't set power type to %s without network interfaces", kind)
 	}
 }
-
-// acceptAll starts commissioning of all New machines.
-func (rq *request) acceptAll() (any, error) {
-	if !rq.hasEntitlements() && !rq.user.admin {
-		return nil, forbidden("")
-	}
-	out := []any{}
-	for _, m := range rq.db.machines {
-		if m.status == statusNew && rq.among(rq.user, m, mayAdmin) {
-			rq.startCommission(m, rq.user, false)
-			out = append(out, rq.renderMachine(m))
-		}
-	}
-	return out, nil
-}
-
-// setZones moves machines to a zone.
-func (rq *request) setZones() (any, error) {
-	if !rq.hasEntitlements() && !rq.user.admin {
-		return nil, adminOnly()
-	}
-	z := rq.zoneByName(rq.post.get("zone"))
-	if z == nil {
-		return nil, invalidField("zone", "Select a valid choice. That choice is not one of the available choices.")
-	}
-	for _, id := range rq.post.list("nodes") {
-		if m := rq.machineByID(id); m != nil && rq.among(rq.user, m, mayAdmin) {
-			m.zone = z
-		}
-	}
-	return nil, nil
-}

@@ -152,47 +152,6 @@ func (rq *request) refuseWhileHost(m *machine, force bool) error {
 	return nil
 }
 
-// releaseMany releases all given machines or, if one cannot be released, none.
-func (rq *request) releaseMany() (any, error) {
-	ids := slices.Compact(slices.Sorted(slices.Values(rq.post.list("machines"))))
-	var found []*machine
-	var unknown, denied, wrong []string
-	for _, id := range ids {
-		m := rq.machineByID(id)
-		switch {
-		case m == nil:
-			unknown = append(unknown, id)
-		case !rq.among(rq.user, m, mayEdit):
-			denied = append(denied, id)
-		default:
-			found = append(found, m)
-		}
-	}
-	if len(unknown) > 0 {
-		return nil, badRequest("Unknown machine(s): %s.", strings.Join(unknown, ", "))
-	}
-	if len(denied) > 0 {
-		return nil, forbidden("You don't have the required permission to release the following machine(s): " +
-			strings.Join(denied, ", ") + ".")
-	}
-	released := []string{}
-	for _, m := range found {
-		if !slices.Contains(releasable, m.status) && m.status != statusReady && m.status != statusReleasing {
-			wrong = append(wrong, fmt.Sprintf("%s ('%s')", m.systemID, m.status))
-		}
-	}
-	if len(wrong) > 0 {
-		return nil, conflict("Machine(s) cannot be released in their current state: %s.", strings.Join(wrong, ", "))
-	}
-	for _, m := range found {
-		if slices.Contains(releasable, m.status) {
-			rq.startRelease(m, rq.configuredErasing())
-			released = append(released, m.systemID)
-		}
-	}
-	return released, nil
-}
-
 // abort stops the machine's operation.
 func (rq *request) abort() (any, error) {
 	m, err := rq.machineFor(mayEdit)

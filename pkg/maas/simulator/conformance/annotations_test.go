@@ -55,16 +55,6 @@ func TestAnnotationsAreMerged(t *testing.T) {
 	})
 }
 
-func TestOwnerDataIsTheOldNameOfAnnotations(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		machine := m.newDeployedMachine(t)
-		m.machineOp(t, machine, "set_owner_data", "a", "b").object(t)
-		if got := m.machine(t, machine.str("system_id")).str("workload_annotations", "a"); got != "b" {
-			t.Errorf("annotation a is %q, want b", got)
-		}
-	})
-}
-
 // Annotation keys have letters, digits, dots, dashes and underscores; with a slash, as Kubernetes uses, MAAS fails.
 func TestAnnotationKeysCannotHaveASlash(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {

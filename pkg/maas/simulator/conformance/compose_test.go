@@ -327,17 +327,6 @@ func TestComposeBeyondTheOverCommitRatioIsUnavailable(t *testing.T) {
 	})
 }
 
-func TestComposeOfPods(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		host, hostname := m.vmHostWithRoom(t), uniqueName()
-		m.removeMachineAfter(t, hostname)
-		got := m.op(t, "pods/"+host.id("id")+"/", "compose", "hostname", hostname, "skip_commissioning", "true").object(t)
-		if vm := m.machine(t, got.str("system_id")); vm.str("hostname") != hostname {
-			t.Errorf("hostname %q, want %q", vm.str("hostname"), hostname)
-		}
-	})
-}
-
 func TestDeletedVMFreesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		before := m.vmHostWithRoom(t)

@@ -166,7 +166,6 @@ func TestUnknownObjectsAreNotFoundByTheirModelsName(t *testing.T) {
 		{"DNS resource", "dnsresources/999999/", "No DNSResource matches the given query."},
 		{"tag", "tags/nosuch-tag/", "No Tag matches the given query."},
 		{"VM host", "vm-hosts/999999/", "Not Found"},
-		{"pod", "pods/999999/", "Not Found"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -183,7 +182,6 @@ func TestOperationsOnUnknownObjectsAreNotFound(t *testing.T) {
 		{"release", "machines/nosuch/", "release", "No Machine matches the given query."},
 		{"compose", "vm-hosts/999999/", "compose", "No Pod matches the given query."},
 		{"refresh", "vm-hosts/999999/", "refresh", "No Pod matches the given query."},
-		{"refresh a pod", "pods/999999/", "refresh", "No Pod matches the given query."},
 		{"update nodes", "tags/nosuch-tag/", "update_nodes", "No Tag matches the given query."},
 	}
 	for _, test := range tests {

@@ -239,17 +239,6 @@ func TestMachinesThatDoNotExistAreNotListed(t *testing.T) {
 	})
 }
 
-func TestListAllocatedListsOnlyOnesOwn(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		allocated, ready := m.allocatedVM(t), m.vm(t)
-		got := m.get(t, "machines/", "op", "list_allocated",
-			"id", allocated.str("system_id"), "id", ready.str("system_id")).list(t)
-		if diff := cmp.Diff(systemIDs([]object{allocated}), systemIDs(got)); diff != "" {
-			t.Errorf("list_allocated (-want +got):\n%s", diff)
-		}
-	})
-}
-
 // maasserver/node_constraint_filter_forms.py treats empty values as values.
 func TestEmptyFilterValues(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {

@@ -240,30 +240,3 @@ func TestReleaseOfAnotherUsersMachineIsForbidden(t *testing.T) {
 		plain.release(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)
 	})
 }
-
-func TestReleaseOfSeveralListsTheReleased(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		allocated, ready := m.allocatedVM(t), m.vm(t)
-		var released []string
-		m.op(t, "machines/", "release",
-			"machines", allocated.str("system_id"), "machines", ready.str("system_id")).ok(t).into(t, &released)
-		if want := []string{allocated.str("system_id")}; !cmp.Equal(released, want) {
-			t.Errorf("released %v, want %v: a Ready machine is none", released, want)
-		}
-	})
-}
-
-func TestReleaseOfSeveralRefusesUnknownIDs(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.op(t, "machines/", "release", "machines", "nosuch").
-			refuses(t, http.StatusBadRequest, "Unknown machine(s): nosuch.")
-	})
-}
-
-func TestReleaseOfSeveralRefusesWrongStates(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		machine := m.newMachine(t)
-		m.op(t, "machines/", "release", "machines", machine.str("system_id")).refuses(t, http.StatusConflict,
-			"Machine(s) cannot be released in their current state: "+machine.str("system_id")+" ('New').")
-	})
-}

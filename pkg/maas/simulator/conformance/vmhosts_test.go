@@ -4,7 +4,6 @@ package conformance
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -75,27 +74,6 @@ func TestVMHostReadAloneIsTheOneOfTheList(t *testing.T) {
 		listed := find(m.get(t, "vm-hosts/").list(t), func(o object) bool { return o.id("id") == host.id("id") })
 		if diff := cmp.Diff(listed, m.get(t, vmHostPath(host)).object(t)); diff != "" {
 			t.Errorf("listed and alone:\n%s", diff)
-		}
-	})
-}
-
-// pods/ is the old name of vm-hosts/: the same objects, except for their own URLs.
-func TestPodsAreTheVMHosts(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		host := m.newUnreachableHost(t)
-		pod := m.get(t, "pods/"+host.id("id")+"/").object(t)
-		if !has(m.get(t, "pods/").list(t), "name", host.str("name")) {
-			t.Errorf("pods/ does not list %s", host.str("name"))
-		}
-		other := m.get(t, vmHostPath(host)).object(t)
-		pod, other = maps.Clone(pod), maps.Clone(other)
-		delete(pod, "resource_uri")
-		delete(other, "resource_uri")
-		if diff := cmp.Diff(other, pod); diff != "" {
-			t.Errorf("VM host and pod differ:\n%s", diff)
-		}
-		if parameters := m.get(t, "pods/"+host.id("id")+"/", "op", "parameters").object(t); parameters.str("power_address") == "" {
-			t.Errorf("parameters of the pod: %v, want a power_address", slices.Sorted(maps.Keys(parameters)))
 		}
 	})
 }
