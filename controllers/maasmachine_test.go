@@ -253,33 +253,47 @@ func (w *world) acquiredMachines() int {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
+	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.99.0.0/24", LinkMode: infrav1.LinkModeAuto}}
 	w := newWorld(t)
+	w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {"10.77.0.121"}, "subnet": {"10.77.0.0/24"}})
 	w.provisioned(w.newCluster())
 	before, machines := w.maas.State(), map[string]*infrav1.MaasMachine{}
 	var refusals []func()
 	for name, tc := range map[string]struct {
 		spec              infrav1.MaasMachineSpec
 		condition, reason string
-		text              string
+		words             []string
 	}{
-		"no machine fits":          {infrav1.MaasMachineSpec{MinCPU: 64}, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason, "2 with less than 64 cores of CPU (spec.minCPU)"},
-		"no host fits":             {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "3 host(s): 3 too small for the VM"},
-		"no host in the zone":      {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "default" }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "not in zone default"},
-		"a profile":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Profile: "fast"} }), infrav1.LXDHostSelectedCondition, infrav1.ProfileNotFoundReason, "maas"},
-		"a project":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Project: "other"} }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, "other"},
-		"an address in no subnet":  {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "192.168.9.9" }), infrav1.LXDHostSelectedCondition, infrav1.StaticIPOutsideSubnetsReason, "192.168.9.9"},
-		"an address given by DHCP": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.220" }), infrav1.LXDHostSelectedCondition, infrav1.StaticIPInDynamicRangeReason, "10.77.0.200"},
-		"an address that is taken": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.2" }), infrav1.LXDHostSelectedCondition, infrav1.StaticIPInUseReason, "10.77.0.2"},
-		"an image that MAAS lacks": {infrav1.MaasMachineSpec{Image: "ubuntu/bionic"}, infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, "ubuntu/bionic"},
-		"an image for VMs":         {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.Image = "ubuntu/bionic" }), infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, "ubuntu/bionic"},
-		"another architecture":     {infrav1.MaasMachineSpec{Architecture: "arm64"}, infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, "for amd64, not for arm64"},
+		"no machine fits":          {infrav1.MaasMachineSpec{MinCPU: 64}, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason, []string{"2 with less than 64 cores of CPU (spec.minCPU)"}},
+		"no host fits":             {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, []string{"3 host(s): 3 too small for the VM"}},
+		"no host in the zone":      {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "default" }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, []string{"not in zone default"}},
+		"a profile":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Profile: "fast"} }), infrav1.LXDHostSelectedCondition, infrav1.ProfileNotFoundReason, []string{"maas"}},
+		"a project":                {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Project: "other"} }), infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason, []string{"other"}},
+		"an address in no subnet":  {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "192.168.9.9" }), infrav1.LXDHostSelectedCondition, infrav1.StaticIPOutsideSubnetsReason, []string{"192.168.9.9"}},
+		"an address given by DHCP": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.220" }), infrav1.LXDHostSelectedCondition, infrav1.StaticIPInDynamicRangeReason, []string{"10.77.0.200"}},
+		"an address that is taken": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.2" }), infrav1.LXDHostSelectedCondition, infrav1.StaticIPInUseReason, []string{"10.77.0.2"}},
+		"an image that MAAS lacks": {infrav1.MaasMachineSpec{Image: "ubuntu/bionic"}, infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, []string{"ubuntu/bionic"}},
+		"an image for VMs":         {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.Image = "ubuntu/bionic" }), infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, []string{"ubuntu/bionic"}},
+		"another architecture":     {infrav1.MaasMachineSpec{Architecture: "arm64"}, infrav1.MachineDeployedCondition, infrav1.ImageNotFoundReason, []string{"for amd64, not for arm64"}},
+		// What MAAS would refuse only when a machine is taken:
+		"an address for metal in no subnet":   {infrav1.MaasMachineSpec{StaticIP: "192.168.9.9"}, infrav1.MachineDeployedCondition, infrav1.StaticIPOutsideSubnetsReason, []string{"spec.staticIP", "192.168.9.9"}},
+		"an address for metal by DHCP":        {infrav1.MaasMachineSpec{StaticIP: "10.77.0.220"}, infrav1.MachineDeployedCondition, infrav1.StaticIPInDynamicRangeReason, []string{"spec.staticIP", "10.77.0.200", "10.77.0.0/24"}},
+		"an address of a machine":             {infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, infrav1.MachineDeployedCondition, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "machine"}},
+		"an address that is reserved":         {infrav1.MaasMachineSpec{StaticIP: "10.77.0.121"}, infrav1.MachineDeployedCondition, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "admin"}},
+		"an address for VMs that is reserved": {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.121" }), infrav1.MachineDeployedCondition, infrav1.StaticIPInUseReason, []string{"spec.staticIP"}},
+		"a subnet of an interface":            {infrav1.MaasMachineSpec{Interfaces: bond}, infrav1.MachineDeployedCondition, infrav1.NetworkDeviceInvalidReason, []string{"bond0", "10.99.0.0/24"}},
+		"a pool":                              {infrav1.MaasMachineSpec{ResourcePool: "cappi"}, infrav1.MachineDeployedCondition, infrav1.ResourcePoolNotFoundReason, []string{"spec.resourcePool", "cappi", "default"}},
+		"a zone":                              {infrav1.MaasMachineSpec{FailureDomain: "zone-x"}, infrav1.MachineDeployedCondition, infrav1.ZonesNotFoundReason, []string{"zone-x", "zone-a"}},
+		"a tag":                               {infrav1.MaasMachineSpec{Tags: []string{"fast"}}, infrav1.MachineDeployedCondition, infrav1.TagNotFoundReason, []string{"spec.tags", "fast"}},
 	} {
 		machines[name] = w.newMachine(strings.ToLower(strings.ReplaceAll(name, " ", "-")), false, tc.spec)
 		refusals = append(refusals, func() {
 			m := machines[name]
 			w.refused(m, tc.condition, tc.reason)
-			if got := conditions.GetMessage(m, tc.condition); !strings.Contains(got, tc.text) || strings.Contains(got, "\n") {
-				t.Errorf("%s: the message is %q, want one line that contains %q", name, got, tc.text)
+			for _, word := range tc.words {
+				if got := conditions.GetMessage(m, tc.condition); !strings.Contains(got, word) || strings.Contains(got, "\n") {
+					t.Errorf("%s: the message is %q, want one line that contains %q", name, got, word)
+				}
 			}
 			w.refused(m, infrav1.ReadyCondition, tc.reason)
 		})
@@ -287,8 +301,10 @@ func TestRefusals(t *testing.T) {
 	for _, check := range refusals {
 		check()
 	}
-	if n := w.acquiredMachines(); n != 0 {
-		t.Errorf("%d machines are acquired, want none", n)
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "compose" || call.Op == "allocate" && call.Status == http.StatusOK { // MAAS says that none has so many cores.
+			t.Errorf("a machine was taken: %+v", call)
+		}
 	}
 	for _, m := range machines {
 		w.beginDeletion(m)

@@ -54,58 +54,22 @@ func (w *world) refusedWith(m *infrav1.MaasMachine, reason string, words ...stri
 	}
 }
 
-// What MAAS would refuse, once a machine is taken, is refused before.
-func TestNoMachineIsTakenForWhatMAASRefusesAfterwards(t *testing.T) {
-	t.Parallel()
-	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.99.0.0/24", LinkMode: infrav1.LinkModeAuto}}
-	for name, tc := range map[string]struct {
-		spec   infrav1.MaasMachineSpec
-		reason string
-		words  []string
-	}{
-		"an address in no subnet":     {infrav1.MaasMachineSpec{StaticIP: "192.168.9.9"}, infrav1.StaticIPOutsideSubnetsReason, []string{"spec.staticIP", "192.168.9.9"}},
-		"an address given by DHCP":    {infrav1.MaasMachineSpec{StaticIP: "10.77.0.220"}, infrav1.StaticIPInDynamicRangeReason, []string{"spec.staticIP", "10.77.0.200", "10.77.0.0/24"}},
-		"an address of a machine":     {infrav1.MaasMachineSpec{StaticIP: "10.77.0.2"}, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "machine"}},
-		"an address that is reserved": {infrav1.MaasMachineSpec{StaticIP: "10.77.0.121"}, infrav1.StaticIPInUseReason, []string{"spec.staticIP", "admin"}},
-		"an interface's subnet":       {infrav1.MaasMachineSpec{Interfaces: bond}, infrav1.NetworkDeviceInvalidReason, []string{"bond0", "10.99.0.0/24"}},
-		"a VM's address":              {withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.121" }), infrav1.StaticIPInUseReason, []string{"spec.staticIP"}},
-		"a pool":                      {infrav1.MaasMachineSpec{ResourcePool: "cappi"}, infrav1.ResourcePoolNotFoundReason, []string{"spec.resourcePool", "cappi", "default"}},
-		"a zone":                      {infrav1.MaasMachineSpec{FailureDomain: "zone-x"}, infrav1.ZonesNotFoundReason, []string{"zone-x", "zone-a"}},
-		"a tag":                       {infrav1.MaasMachineSpec{Tags: []string{"fast"}}, infrav1.TagNotFoundReason, []string{"spec.tags", "fast"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {"10.77.0.121"}, "subnet": {"10.77.0.0/24"}})
-			w.provisioned(w.newCluster())
-			before := w.maas.State()
-			m := w.newMachine("m", false, tc.spec)
-			w.refusedBeforehand(m, tc.reason, tc.words...)
-			w.unchanged(before)
-			w.delete(m)
-		})
-	}
-}
-
 // MAAS deploys an image whose upload is not complete, in vain.
 func TestNoMachineIsTakenForAnImageThatIsNotComplete(t *testing.T) {
 	t.Parallel()
-	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			content := []byte("an image")
-			digest := fmt.Sprintf("%x", sha256.Sum256(content))
-			_, err := w.maasClient().CreateImage(t.Context(), maas.Unrecorded("a test"), maas.CreateImageParams{
-				Name: "custom/u", Architecture: "amd64/generic", FileType: "ddgz", SHA256: digest, Size: int64(len(content)),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.provisioned(w.newCluster())
-			m := w.newMachine("m", false, withSpec(spec, func(s *infrav1.MaasMachineSpec) { s.Image = "custom/u" }))
-			w.refusedBeforehand(m, infrav1.ImageNotFoundReason, "custom/u", "files")
-		})
+	w := newWorld(t)
+	content := []byte("an image")
+	digest := fmt.Sprintf("%x", sha256.Sum256(content))
+	_, err := w.maasClient().CreateImage(t.Context(), maas.Unrecorded("a test"), maas.CreateImageParams{
+		Name: "custom/u", Architecture: "amd64/generic", FileType: "ddgz", SHA256: digest, Size: int64(len(content)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.provisioned(w.newCluster())
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"metal": {}, "vm": vm} {
+		m := w.newMachine(name, false, withSpec(spec, func(s *infrav1.MaasMachineSpec) { s.Image = "custom/u" }))
+		w.refusedBeforehand(m, infrav1.ImageNotFoundReason, "custom/u", "files")
 	}
 }
 
@@ -133,23 +97,24 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 // A server is not taken for a Secret that is not there, or has no data.
 func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
 	t.Parallel()
-	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			w.setInfrastructure(false)
-			m := w.newMachine("m", false, spec)
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}}
-			if err := w.client.Delete(t.Context(), secret); err != nil {
-				t.Fatal(err)
-			}
-			w.setInfrastructure(true)
-			w.refusedBeforehand(m, infrav1.WaitingForBootstrapDataReason, "Secret m", "spec.bootstrap.dataSecretName")
-			w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}, StringData: map[string]string{"value": "#cloud-config"}})
-			w.poke(m)
-			w.deployed(m)
-		})
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	w.setInfrastructure(false)
+	machines := map[string]*infrav1.MaasMachine{}
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"metal": {}, "vm": vm} {
+		machines[name] = w.newMachine(name, false, spec)
+		if err := w.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.setInfrastructure(true)
+	for name, m := range machines {
+		w.refusedBeforehand(m, infrav1.WaitingForBootstrapDataReason, "Secret "+name, "spec.bootstrap.dataSecretName")
+	}
+	for name, m := range machines {
+		w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}, StringData: map[string]string{"value": "#cloud-config"}})
+		w.poke(m)
+		w.deployed(m)
 	}
 }
 
