@@ -53,7 +53,7 @@ var (
 	_ = describe("QuickStartSpec", "lxd", quickStart("lxd", nil))
 	_ = describe("QuickStartSpec", "default", quickStart("default", nil))
 	_ = describe("QuickStartSpec", "topology", quickStart("topology", nil))
-	_ = describe("QuickStartSpec", "lxd-topology", quickStart("lxd-topology", nil), quick...)
+	_ = describe("QuickStartSpec", "lxd-topology", quickStart("lxd-topology", nil))
 	_ = describe("QuickStartSpec", "lxd; owners and finalizers are removed", quickStart("lxd", resilience(false)))
 	_ = describe("QuickStartSpec", "topology; owners and finalizers are removed", quickStart("topology", resilience(true)))
 )
