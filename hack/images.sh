@@ -13,6 +13,7 @@
 # VERSION, LDFLAGS      the release, and the linker's flags that tell it to the programs
 # CA_CERTIFICATES       a file with the CA roots; default: Mozilla's, of the version that hack/tools/roots pins
 # TOOL                  docker or buildah, where it matters
+# TLS_VERIFY            false for a registry without TLS: when buildah pushes lists, it does not read registries.conf
 # REVISION              the commit; default: that of the checkout
 # SOURCE_DATE_EPOCH     when the images were made, in seconds of Unix time; default: when the checkout's commit was made
 #
@@ -119,7 +120,7 @@ push() {
     if ((${#archs[@]} == 1)); then
       "$tool" push "$name"
     elif [[ $tool == buildah ]]; then
-      buildah manifest push --all "$name" "docker://$name"
+      buildah manifest push --all --tls-verify="${TLS_VERIFY:-true}" "$name" "docker://$name"
     else
       for arch in "${archs[@]}"; do docker push "$(name_of_one "$program" "$arch")"; done
       docker manifest rm "$name" 2>/dev/null || true # of an earlier push

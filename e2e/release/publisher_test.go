@@ -114,7 +114,7 @@ func (p *publisher) release(t *testing.T, v string, variables ...string) {
 	command := exec.CommandContext(t.Context(), "make", append(variables, "release", "VERSION="+v, "REGISTRY="+p.registry,
 		"IMAGE_TOOL=buildah", "OUT="+filepath.Join(p.dir, v), "SIGN=1", "COSIGN_KEY="+filepath.Join(p.home, "cosign.key"),
 		"COSIGN_SIGNING_CONFIG="+services)...)
-	command.Dir, command.Env = repositoryRoot, append(os.Environ(), "COSIGN_PASSWORD=", "BUILDAH_ISOLATION=chroot",
+	command.Dir, command.Env = repositoryRoot, append(os.Environ(), "COSIGN_PASSWORD=", "BUILDAH_ISOLATION=chroot", "TLS_VERIFY=false",
 		"TMPDIR="+p.dir, "CONTAINERS_STORAGE_CONF="+p.write(t, "storage.conf", storage),
 		"CONTAINERS_REGISTRIES_CONF="+p.write(t, "registries.conf", registries))
 	if out, err := command.CombinedOutput(); err != nil {
