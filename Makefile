@@ -145,6 +145,10 @@ demo: $(if $(REAL),check-node) tools-test build $(if $(REAL),tools-node) ## Run 
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@exec $(BIN)/demo $(DEMO_ARGS)
 
+.PHONY: recording
+recording: tools-test build ## Record the demo for README (with real LXD daemons).
+	CAPMAAS_BUILT=1 CAPMAAS_DEMO=1 $(GO_TEST) -count=1 -run TestTheDemoIsRecorded ./test/demo -args -update
+
 .PHONY: dev
 dev: DEMO_ARGS += --dev
 dev: demo ## A sandbox that stays up: Enter builds the manager anew, upgrades the chart and starts the manager again.

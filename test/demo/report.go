@@ -25,43 +25,22 @@ const (
 
 // report prints the calls, and what is left in MAAS and in LXD.
 func (s *story) report() error {
-	created, deleted := s.book.Between(s.begin, s.up), s.book.Between(s.ready, s.gone)
-	all := s.book.Between(s.begin, s.gone)
-	vms, metal := byKind(created)
-	gone, released := byKind(deleted)
+	created, deleted, all := s.book.Between(s.begin, s.up), s.book.Between(s.ready, s.gone), s.book.Between(s.begin, s.gone)
+	earlier := s.book.Between(0, s.begin)
+	ofHosts := 0
+	for _, machine := range withoutMachines(&all, earlier.Machines) {
+		ofHosts += len(machine.Calls)
+	}
+	withoutMachines(&created, earlier.Machines)
+	withoutMachines(&deleted, earlier.Machines)
 	remains, err := ledger.Remains(s.before, s.box.MAAS.State())
 	if err != nil {
 		return err
 	}
-	s.out.print("",
-		fmt.Sprintf("Machines that came up:  %d (%d LXD VMs, %d bare metal)", len(created.Machines), len(vms), len(metal)),
-		fmt.Sprintf("Time:                   %s until the cluster was available, %s to delete it", clockTime(s.came), clockTime(s.went)),
-	)
-	if s.opts.drain {
-		s.out.print(fmt.Sprintf("  of the drain          %s until the host was empty", clockTime(s.emptied)))
-	}
-	if s.opts.real {
-		s.out.print(fmt.Sprintf("  of the Service        %s until pods on two nodes reached each other through it", clockTime(s.greeted)))
-	}
-	if s.opts.upgrade {
-		s.out.print(fmt.Sprintf("  of the upgrade        %s until all nodes ran the next Kubernetes, and the pods reached each other again", clockTime(s.upgraded)))
-	}
-	if s.hosts != nil {
-		s.out.print(fmt.Sprintf("  of the hosts          %s until all nodes were VM hosts, %s to delete them", clockTime(s.hosts.came), clockTime(s.hosts.went)))
-	}
-	s.out.print(
-		fmt.Sprintf("MAAS calls:             %d over %d connections", all.Total(), s.box.MAAS.Calls().Connections),
-		fmt.Sprintf("  for each LXD VM       %s to create, %s to delete", spread(vms), spread(gone)),
-		fmt.Sprintf("  for each bare metal   %s to create, %s to release", spread(metal), spread(released)),
-		fmt.Sprintf("  for the cluster       %d for the DNS record of its API endpoint", len(all.Cluster)),
-		fmt.Sprintf("  for all together      %d lists of all machines on their way, %d of zones, VM hosts and the like", len(all.Polls), len(all.Shared)),
-	)
-	if n := len(all.Lost); n > 0 {
-		s.out.print(fmt.Sprintf("  for nothing           %d", n))
-	}
-	everMade, _ := byKind(all)
-	for _, line := range s.lxd.lines(len(everMade)) {
-		s.out.print(line)
+	s.out.print("")
+	s.out.print(s.figures(created, deleted, all, s.box.MAAS.Calls().Connections)...)
+	if ofHosts > 0 {
+		s.out.print(fmt.Sprintf("  besides, for hosts    %d", ofHosts))
 	}
 	s.out.print(left("Left in MAAS:           ", remains)...)
 	if s.hosts != nil {
@@ -72,6 +51,52 @@ func (s *story) report() error {
 		return errLeftovers
 	}
 	return nil
+}
+
+// withoutMachines drops machines that were there before from an account, and returns them.
+func withoutMachines(account *ledger.Account, before []ledger.Machine) (dropped []ledger.Machine) {
+	account.Machines = slices.DeleteFunc(account.Machines, func(m ledger.Machine) bool {
+		old := slices.ContainsFunc(before, func(b ledger.Machine) bool { return b.SystemID == m.SystemID })
+		if old {
+			dropped = append(dropped, m)
+		}
+		return old
+	})
+	return dropped
+}
+
+// figures are what it took.
+func (s *story) figures(created, deleted, all ledger.Account, connections int) []string {
+	vms, metal := byKind(created)
+	gone, released := byKind(deleted)
+	lines := []string{
+		fmt.Sprintf("Machines that came up:  %d (%d LXD VMs, %d bare metal)", len(created.Machines), len(vms), len(metal)),
+		fmt.Sprintf("Time:                   %s until the cluster was available, %s to delete it", clockTime(s.came), clockTime(s.went)),
+	}
+	if s.opts.drain {
+		lines = append(lines, fmt.Sprintf("  of the drain          %s until the host was empty", clockTime(s.emptied)))
+	}
+	if s.opts.real {
+		lines = append(lines, fmt.Sprintf("  of the Service        %s until pods on two nodes reached each other through it", clockTime(s.greeted)))
+	}
+	if s.opts.upgrade {
+		lines = append(lines, fmt.Sprintf("  of the upgrade        %s until all nodes ran the next Kubernetes, and the pods reached each other again", clockTime(s.upgraded)))
+	}
+	if s.hosts != nil {
+		lines = append(lines, fmt.Sprintf("  of the hosts          %s until all nodes were VM hosts, %s to delete them", clockTime(s.hosts.came), clockTime(s.hosts.went)))
+	}
+	lines = append(lines,
+		fmt.Sprintf("MAAS calls:             %d over %d connections", all.Total(), connections),
+		fmt.Sprintf("  for each LXD VM       %s to create, %s to delete", spread(vms), spread(gone)),
+		fmt.Sprintf("  for each bare metal   %s to create, %s to release", spread(metal), spread(released)),
+		fmt.Sprintf("  for the cluster       %d for the DNS record of its API endpoint", len(all.Cluster)),
+		fmt.Sprintf("  for all together      %d lists of all machines on their way, %d of zones, VM hosts and the like", len(all.Polls), len(all.Shared)),
+	)
+	if n := len(all.Lost); n > 0 {
+		lines = append(lines, fmt.Sprintf("  for nothing           %d", n))
+	}
+	everMade, _ := byKind(all)
+	return append(lines, s.lxd.lines(len(everMade))...)
 }
 
 // left describes what is left: the removed state (-), and the added one (+).

@@ -158,9 +158,8 @@ func (s *story) play(ctx context.Context) error {
 	defer stopShowing()
 	shown.Go(func() { show(showing, s.out, s.box.Client, hostsName, clusterName) })
 
-	chapters := s.chapters()
-	for i, chapter := range chapters {
-		s.out.print("", fmt.Sprintf("%d/%d: %s", i+1, len(chapters), chapter.caption))
+	for _, chapter := range s.chapters() {
+		s.out.print("", chapter.caption)
 		if err := chapter.play(ctx); err != nil {
 			return err
 		}
@@ -199,6 +198,9 @@ func (s *story) chapters() (all []chapter) {
 	tell(s.opts.upgrade, "one line upgrades Kubernetes", s.upgrade)
 	tell(true, map[bool]string{true: "the cluster is deleted", false: "it is yours"}[s.opts.once], s.end)
 	tell(hosts != nil && s.opts.once, "the LXD hosts become free servers again", hosts.delete)
+	for i := range all {
+		all[i].caption = fmt.Sprintf("%d/%d: %s", i+1, len(all), all[i].caption)
+	}
 	return all
 }
 
