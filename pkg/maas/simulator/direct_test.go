@@ -51,11 +51,6 @@ func (b *bed) op(id, op string, pairs ...string) answer {
 	return b.do(post, "machines/"+id+"/", append([]string{"op", op}, pairs...)...)
 }
 
-func (b *bed) bootMethod(id string) any {
-	b.t.Helper()
-	return b.do(get, "machines/"+id+"/").object(b.t)["bios_boot_method"]
-}
-
 // A layout of the time before the first PXE request has no EFI partition, and can't be installed.
 func TestDirectVMWithALayoutFromBeforeItsFirstBoot(t *testing.T) {
 	b := newBed(t)
