@@ -17,13 +17,17 @@ func TestEveryFlavorNamesItsRunOnRealNodes(t *testing.T) {
 	_, run, _ := strings.Cut(source, "var flavors = ")
 	run, notRun, _ := strings.Cut(run, "var notYet = ")
 	notRun, _, _ = strings.Cut(notRun, "\n}\n")
+	_, hosts, _ := strings.Cut(run, "var hostFlavors = ")
 	for flavor := range flavors(t) {
 		title, test := flavor, "`TestFlavors/flavor-"+flavor+"`"
 		if flavor == "" {
 			title, test = "default", "`TestFlavors/flavor`"
 		}
-		said := section(t, flavorsPage, title)
 		entry := "\n\t\"" + flavor + "\":"
+		if strings.Contains(hosts, entry) {
+			test = "`TestHostCluster/flavor-" + flavor + "`"
+		}
+		said := section(t, flavorsPage, title)
 		if strings.Contains(run, entry) != strings.Contains(said, test) {
 			t.Errorf("%s: is it true that real nodes run the flavor %q, and does it name %s?", flavorsPage, title, test)
 		}

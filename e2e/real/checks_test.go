@@ -83,9 +83,11 @@ func (c *cluster) checkNodes() {
 // ours are warnings of kubeadm and cloud-init, and errors of scripts.
 var ours = regexp.MustCompile(`(?i)\bwarn|deprecat|invalid|not found|no such|failed|error`)
 
-// known are lines that match, and are none of ours: the image has no SSH server, kubeadm warns of cgroups v1, which this
+// known are lines that match, and are none of ours: the image has no SSH server; netplan warns of the gateways that MAAS
+// writes, of the file that cloud-init makes of them, and that there is no bus yet; kubeadm warns of cgroups v1, which this
 // computer may have, and promotes a member of etcd again until it has caught up.
-var known = regexp.MustCompile(`ssh_pwauth|Failed generating key type|SystemVerification|\[preflight\] The system verification failed|` +
+var known = regexp.MustCompile(`ssh_pwauth|Failed generating key type|gateway4|Permissions for /etc/netplan/50-cloud-init|Running \['netplan', 'apply'\]|` +
+	`Failed to connect system bus|SystemVerification|\[preflight\] The system verification failed|` +
 	`/etcdserverpb\.Cluster/MemberPromote.*in sync with leader`)
 
 // checkGuests reads what cloud-init and kubeadm wrote on each machine: cloud-init took the user data as valid, everything

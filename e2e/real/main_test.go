@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/charts"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
 )
 
 // dataTag is the tag of the only server that has a disk for data, dataDisk.
@@ -39,7 +41,10 @@ func settings() (sandbox.Options, error) {
 		"names": []any{"data-1"}, "zone": "zone-b", "pool": "capi", "cores": 8, "memory": 16384, "disks": []any{100, 400}, "tags": []any{dataTag},
 	})
 	return sandbox.Options{
-		Region: region, RealNodes: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
-		NoDeprecated: true, Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
+		Region: region, RealNodes: true, RealHosts: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
+		NoDeprecated: true, Values: map[string]any{
+			"evacuation":     map[string]any{"enabled": true},
+			"lxdInitializer": map[string]any{"image": charts.Image(realnode.InitializerImage)},
+		},
 	}, err
 }

@@ -11,15 +11,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"path/filepath"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
 )
 
 //go:embed region.yaml
@@ -70,7 +67,7 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 	}
 	played := guest.Machines(s.MAAS)
 	if s.options.RealNodes {
-		played = someMachines{s.MAAS, guest.InstallsLXD}
+		played = someMachines{s.MAAS, s.isPlayed}
 	}
 	s.guests, err = guest.Start(ctx, played, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
@@ -80,11 +77,7 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 		return s.guests, err
 	}
 	s.options.Progress("Preparing the disks of real nodes")
-	others := someMachines{s.MAAS, func(m simulator.MachineSnapshot) bool { return !guest.InstallsLXD(m) }}
-	s.realNodes, err = realnode.Start(ctx, others, realnode.Options{
-		Logger: s.logger.WithName("realnode"), Bin: s.bin(), LogFile: filepath.Join(s.LogDir, "lxd-nodes.log"),
-		Gateway: netip.MustParsePrefix("10.77.0.1/24"), DNS: netip.MustParseAddr("10.77.0.2"), // as in region.yaml
-	})
+	err = s.startRealNodes(ctx)
 	return systems{s}, err
 }
 

@@ -56,6 +56,9 @@ type Options struct {
 	// RealNodes has each machine of MAAS be a real operating system, with kubelet and kubeadm (package realnode), in
 	// place of one that is played. Those that install LXD stay played. It takes the tools of `make tools-node`.
 	RealNodes bool
+	// RealHosts has those be real, too; the initializer's image is realnode.InitializerImage then, and MAAS is at
+	// NodesMAAS for machines and pods.
+	RealHosts bool
 	// BeforeKubeadm does what commands of a machine's user data would do before kubeadm, which waits for it. The context
 	// ends when the machine's power does.
 	BeforeKubeadm func(ctx context.Context, commands []string) error

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,33 @@ func (s *Sandbox) addNodeImages(ctx context.Context, region *simulator.Region) (
 	return nil
 }
 
+// NodesMAAS is the endpoint of MAAS in the network of real nodes.
+const NodesMAAS = "http://10.77.0.2:5240/MAAS"
+
+// startRealNodes prepares the disks of machines that are real, and gives these their systems.
+func (s *Sandbox) startRealNodes(ctx context.Context) (err error) {
+	options := realnode.Options{
+		Logger: s.logger.WithName("realnode"), Bin: s.bin(), LogFile: filepath.Join(s.LogDir, "lxd-nodes.log"),
+		Gateway: netip.MustParsePrefix("10.77.0.1/24"), MAAS: netip.MustParseAddr("10.77.0.2"), // as in region.yaml
+		Handler: onlyMAAS(s.MAAS.Handler()),
+	}
+	if s.options.RealHosts {
+		if options.Initializer, err = s.initializer().wait(ctx); err != nil {
+			return err
+		}
+	}
+	others := someMachines{s.MAAS, func(m simulator.MachineSnapshot) bool { return !s.isPlayed(m) }}
+	s.realNodes, err = realnode.Start(ctx, others, options)
+	return err
+}
+
+// onlyMAAS serves what a MAAS does, without what is for testers.
+func onlyMAAS(all http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/MAAS/", all)
+	return mux
+}
+
 // bin is the directory of tools.
 func (s *Sandbox) bin() string { return filepath.Join(s.root, "bin") }
 
@@ -47,10 +75,15 @@ func (s *Sandbox) RunOnNode(ctx context.Context, systemID, script string) ([]byt
 
 // NodeShell returns the command that opens a shell on a machine, or "" where it is no real node that is on.
 func (s *Sandbox) NodeShell(m simulator.MachineSnapshot) string {
-	if !m.Running || len(m.UserData) == 0 || guest.InstallsLXD(m) {
+	if !m.Running || len(m.UserData) == 0 || s.isPlayed(m) {
 		return ""
 	}
 	return s.realNodes.Shell(m.SystemID)
+}
+
+// isPlayed reports whether the system of a machine is played where those of others are real.
+func (s *Sandbox) isPlayed(m simulator.MachineSnapshot) bool {
+	return !s.options.RealHosts && guest.InstallsLXD(m)
 }
 
 // someMachines are MAAS's, of which only some have an operating system of one kind: nothing is deployed on the others.
@@ -89,7 +122,7 @@ type systems struct{ *Sandbox }
 // Dial connects to the machine that has an address. Those that MAAS does not know of, such as virtual IPs, are real.
 func (s systems) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
 	for _, m := range s.Sandbox.MAAS.Machines() {
-		if slices.Contains(m.Addresses, address.Addr()) && guest.InstallsLXD(m) {
+		if slices.Contains(m.Addresses, address.Addr()) && s.isPlayed(m) {
 			return s.guests.Dial(ctx, address)
 		}
 	}

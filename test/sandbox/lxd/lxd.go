@@ -101,7 +101,7 @@ func (d *Daemon) makeDirs() error {
 	if !d.options.Address.IsValid() {
 		d.options.Address = defaultAddress
 	}
-	return writeShims(d.shims())
+	return WriteShims(d.shims())
 }
 
 // Socket returns the path of the unix socket, which is reachable from anywhere on this machine.
@@ -114,13 +114,21 @@ func (d *Daemon) shims() string { return filepath.Join(d.base, "bin") }
 
 // Dial makes a TCP connection in the node's network: 127.0.0.1 there is the node's own.
 func (d *Daemon) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d.mu.Lock()
-	n := d.node
-	d.mu.Unlock()
-	if n == nil {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("the node of %s is down: %w", address, net.ErrClosed)}
+	n, err := d.running("dial", network, address)
+	if err != nil {
+		return nil, err
 	}
 	return n.dial(ctx, network, address)
+}
+
+// running returns the node; the error is that of an operation that needs it.
+func (d *Daemon) running(op, network, address string) (*node, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.node == nil {
+		return nil, &net.OpError{Op: op, Net: network, Err: fmt.Errorf("the node of %s is down: %w", address, net.ErrClosed)}
+	}
+	return d.node, nil
 }
 
 // Running reports whether the daemon runs. It may not be ready yet.

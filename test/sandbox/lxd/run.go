@@ -30,13 +30,20 @@ func (d *Daemon) Run(ctx context.Context, program string, args ...string) error 
 
 // ListenPacket listens in the node's network, for as long as that is there.
 func (d *Daemon) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
-	d.mu.Lock()
-	n := d.node
-	d.mu.Unlock()
-	if n == nil {
-		return nil, &net.OpError{Op: "listen", Net: network, Err: fmt.Errorf("the node of %s is down: %w", address, net.ErrClosed)}
+	n, err := d.running("listen", network, address)
+	if err != nil {
+		return nil, err
 	}
 	return netns.ListenPacket(ctx, n.network, network, address)
+}
+
+// Listen listens in the node's network, for as long as that is there.
+func (d *Daemon) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	n, err := d.running("listen", network, address)
+	if err != nil {
+		return nil, err
+	}
+	return netns.Listen(ctx, n.network, network, address)
 }
 
 // Interface is an interface that a CNI plugin makes on a node.

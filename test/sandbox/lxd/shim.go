@@ -15,9 +15,9 @@ import (
 //go:embed shim/lxd-exec shim/modprobe
 var shims embed.FS
 
-// writeShims writes programs that LXD finds before the machine's own. /dev/kvm must exist for LXD to offer virtual
-// machines: it checks for the file, and offers none without it.
-func writeShims(dir string) error {
+// WriteShims writes programs to a directory that LXD finds before the machine's own. /dev/kvm must exist for LXD to
+// offer virtual machines: it checks for the file, and offers none without it.
+func WriteShims(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // QEMU's user reads it too
 		return fmt.Errorf("writing the programs of the node: %w", err)
 	}

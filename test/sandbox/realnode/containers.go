@@ -27,11 +27,14 @@ func settings(tunables string) map[string]string {
 	for name := range kubeletTunables {
 		raw = append(raw, fmt.Sprintf("lxc.mount.entry=%s/%s proc/sys/%s none bind 0 0", tunables, strings.ReplaceAll(name, "/", "."), name))
 	}
-	return map[string]string{"security.privileged": "true", "security.nesting": "true", "raw.lxc": strings.Join(raw, "\n")}
+	return map[string]string{"security.privileged": "true", "security.nesting": "true", "security.devlxd": "false", "raw.lxc": strings.Join(raw, "\n")}
 }
 
 // kubeletTunables are what kubelet sets below /proc/sys, and to what.
 var kubeletTunables = map[string]string{"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
+
+// lxdDir has, in each container, what the snap store would have: the packages of LXD, and programs that it needs.
+const lxdDir = "/usr/local/lib/lxd-store"
 
 // devices of each container.
 var devices = map[string]map[string]string{
@@ -139,22 +142,6 @@ func (c containers) link(name, path, target string) error {
 	err := c.CreateInstanceFile(name, path, lxdclient.InstanceFileArgs{Content: strings.NewReader(target), Mode: 0o777, Type: "symlink"})
 	if err != nil {
 		return fmt.Errorf("linking %s in %s: %w", path, name, err)
-	}
-	return nil
-}
-
-// makeDir makes a directory in a container, with those that it is in.
-func (c containers) makeDir(name, path string) error {
-	for i, letter := range path + "/" {
-		if letter != '/' || i == 0 {
-			continue
-		}
-		if _, _, err := c.GetInstanceFile(name, path[:i]); err == nil {
-			continue
-		}
-		if err := c.CreateInstanceFile(name, path[:i], lxdclient.InstanceFileArgs{Mode: 0o755, Type: "directory"}); err != nil {
-			return fmt.Errorf("making %s in %s: %w", path[:i], name, err)
-		}
 	}
 	return nil
 }

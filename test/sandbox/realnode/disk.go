@@ -22,6 +22,8 @@ const (
 	architecture = runtime.GOARCH
 	// prepared is the container whose copies are machines' disks, and baseImage what it is made of.
 	prepared, baseImage = "prepared", "base"
+	// InitializerImage is the LXD initializer's, as its repository names it.
+	InitializerImage = "capmaas.test/capmaas-lxd-initializer:real"
 	// kubeVIP is what the flavors name; podRoutes belongs to the pod network of this package, and greeter to Greeters.
 	kubeVIP, podRoutes, greeter = "ghcr.io/kube-vip/kube-vip:v0.9.1", "capmaas.test/pod-routes:v1", "capmaas.test/greeter:v1"
 )
@@ -37,13 +39,15 @@ type disk struct {
 	containers containers
 	// bin has the tools, and work is for files that containers may read.
 	bin, work string
+	// initializer is the program of the image of this name.
+	initializer string
 	// releases are those of newReleases.
 	releases [2]release
 }
 
-func newDisk(ctx context.Context, c containers, bin, work string) (*disk, error) {
-	all, err := newReleases(ctx, bin)
-	return &disk{containers: c, bin: bin, work: work, releases: all}, err
+func newDisk(ctx context.Context, c containers, options Options, work string) (*disk, error) {
+	all, err := newReleases(ctx, options.Bin)
+	return &disk{containers: c, bin: options.Bin, work: work, initializer: options.Initializer, releases: all}, err
 }
 
 // prepare makes the container.
@@ -109,7 +113,7 @@ const installScript = `
 until systemctl is-system-running 2>/dev/null | grep -qE "running|degraded"; do sleep 0.2; done
 tar -C / --no-same-owner -xf /mnt/programs.tar
 systemctl daemon-reload
-systemctl mask -q systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-modules-load.service systemd-binfmt.service getty.target console-getty.service
+systemctl mask -q systemd-udevd.service systemd-udev-trigger.service systemd-udev-settle.service systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-modules-load.service systemd-binfmt.service getty.target console-getty.service
 rm -f /usr/lib/sysctl.d/*.conf /etc/sysctl.d/99-sysctl.conf
 systemctl enable -q containerd kubelet systemd-networkd systemd-resolved
 systemctl start containerd
@@ -185,7 +189,7 @@ func (d *disk) addFiles(out *tar.Writer) error {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		flags = "--fail-cgroupv1=false"
 	}
-	fill := strings.NewReplacer("@PAUSE@", d.releases[0].images["pause"], "@CGROUPS@", flags)
+	fill := strings.NewReplacer("@PAUSE@", d.releases[0].images["pause"], "@CGROUPS@", flags, "@LXD@", lxdDir)
 	return fs.WalkDir(files, "files", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err

@@ -27,13 +27,15 @@ type hardware struct {
 
 // apply makes the container what the machine is.
 func (h *hardware) apply(ctx context.Context, m simulator.MachineSnapshot, system bool) error {
+	if h.written && !system {
+		if err := h.timed("The disk is wiped", m, func() error { return h.wipe(ctx) }); err != nil {
+			return err
+		}
+	}
 	if m.Erased != "" && !h.written {
 		if err := h.eraseDataDisks(); err != nil {
 			return err
 		}
-	}
-	if h.written && !system {
-		return h.timed("The disk is wiped", m, func() error { return h.wipe(ctx) })
 	}
 	if !h.written && system {
 		if err := h.timed("The disk is written", m, func() error { return h.install(ctx, m) }); err != nil {
@@ -72,28 +74,28 @@ func (h *hardware) install(ctx context.Context, m simulator.MachineSnapshot) err
 	if err != nil {
 		return err
 	}
-	seeds, err := seed(m, h.nodes.options.DNS)
+	left, err := h.nodes.machines.InstalledFiles(m.SystemID, h.nodes.metadataURL())
 	if err != nil {
 		return err
 	}
-	source := api.InstanceSource{Type: "copy", Source: prepared}
+	if err := h.nodes.checkKernel(ctx, m); err != nil {
+		return err
+	}
+	source, more := api.InstanceSource{Type: "copy", Source: prepared}, cards(m, bridge)
 	disks, err := h.dataDisks(m)
 	if err != nil {
 		return err
 	}
-	more := cards(m, bridge)
 	maps.Copy(more, disks)
+	maps.Copy(more, h.nodes.store)
 	if err := h.nodes.containers.create(ctx, h.name, source, h.nodes.config, more); err != nil {
 		return err
 	}
 	if err := h.nodes.containers.link(h.name, releaseLink, version); err != nil {
 		return err
 	}
-	if err := h.nodes.containers.makeDir(h.name, seedDir); err != nil {
-		return err
-	}
-	for file, content := range seeds {
-		if err := h.nodes.containers.write(h.name, seedDir+"/"+file, content); err != nil {
+	for path, content := range left {
+		if err := h.nodes.containers.write(h.name, path, content); err != nil {
 			return err
 		}
 	}

@@ -73,6 +73,11 @@ func (d *disk) nodeImages(ctx context.Context) ([]nodeImage, error) {
 		{podRoutes, "pod-routes", true, map[string]string{"usr/local/bin/pod-routes": routes, "usr/local/bin/kubectl": k8s + "/kubectl"}},
 		{greeter, "/greeter", false, map[string]string{"greeter": own["greeter"]}},
 	}
+	if d.initializer != "" { // The files of the Dockerfile.
+		all = append(all, nodeImage{InitializerImage, "/lxd-initializer", false, map[string]string{
+			"lxd-initializer": d.initializer, "etc/ssl/certs/ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt",
+		}})
+	}
 	for _, r := range d.releases {
 		all = append(all,
 			nodeImage{r.images["kube-proxy"], "kube-proxy", true, map[string]string{"usr/local/bin/kube-proxy": proxy, "usr/local/lib/kube-proxy": r.program("kube-proxy")}},

@@ -3,9 +3,9 @@
 // Package realnode gives machines of the simulated MAAS a real operating system: a system container of LXD with systemd,
 // cloud-init, containerd, kubelet and kubeadm, which runs the user data as it is. It is an alternative to package guest.
 //
-// A machine's disk is a copy of a prepared container, its network cards have the MAC addresses that MAAS knows, on a
-// bridge in a network of their own, and the addresses that MAAS gave out. A DNS server there responds with MAAS's names.
-// Nothing leaves this machine, and no setting of its kernel is changed.
+// A machine's disk is a copy of a prepared container with the files that MAAS's installer leaves; its network cards
+// have the MAC addresses that MAAS knows, on a bridge in a network of their own. There are MAAS, with its metadata, and
+// a DNS server that responds with MAAS's names. Nothing leaves this machine, and no setting of its kernel is changed.
 package realnode
 
 import (
@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,6 +36,9 @@ const (
 	// powerInterval is how often machines are checked for power that was switched without MAAS.
 	powerInterval = time.Second
 	bridge        = "br0"
+	// regionPort and rackPort are where MAAS's controllers listen.
+	regionPort, rackPort = 5240, 5248
+	readHeaderTimeout    = 10 * time.Second
 	// poolSize bounds what all disks take; they share what is the same.
 	poolSize = "60GiB"
 )
@@ -49,28 +53,41 @@ var PodNetwork []byte
 //go:embed greeters.yaml
 var Greeters []byte
 
+// Machines are MAAS's.
+type Machines interface {
+	guest.Machines
+	// InstalledFiles are what MAAS's installer leaves on a machine's disk, by path.
+	InstalledFiles(systemID, metadataURL string) (map[string][]byte, error)
+}
+
 // Options are where nodes live.
 type Options struct {
 	Logger logr.Logger
 	// Bin is the directory of tools, in the repository.
 	Bin string
+	// Initializer is the program of InitializerImage. "": there is no such image, and machines can't install LXD.
+	Initializer string
 	// LogFile is LXD's.
 	LogFile string
-	// Gateway is the address of the router in the machines' subnet, and DNS that of the DNS server.
+	// Gateway is the address of the router in the machines' subnet, and MAAS that of MAAS and its DNS server.
 	Gateway netip.Prefix
-	DNS     netip.Addr
+	MAAS    netip.Addr
+	// Handler serves MAAS there.
+	Handler http.Handler
 }
 
 // Nodes are the operating systems of all machines.
 type Nodes struct {
-	machines    guest.Machines
+	machines    Machines
 	options     Options
 	daemon      *lxd.Daemon
 	work        string
 	containers  containers
 	disk        *disk
 	config      map[string]string
+	store       map[string]map[string]string // the devices of machines that may install LXD
 	dns         net.PacketConn
+	maas        *http.Server
 	unsubscribe func()
 	cancel      context.CancelFunc
 	done        sync.WaitGroup
@@ -81,7 +98,7 @@ type Nodes struct {
 
 // Start gives machines an operating system, now and whenever one is deployed. It prepares their disks first, which
 // takes a minute.
-func Start(ctx context.Context, machines guest.Machines, options Options) (*Nodes, error) {
+func Start(ctx context.Context, machines Machines, options Options) (*Nodes, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &Nodes{machines: machines, options: options, cancel: cancel, unsubscribe: func() {}, kicks: map[string]chan struct{}{}}
 	if err := n.start(ctx, running); err != nil {
@@ -109,7 +126,7 @@ func (n *Nodes) start(ctx, running context.Context) error {
 		return err
 	}
 	n.containers = containers{client}
-	if err := n.startDNS(ctx); err != nil {
+	if err := n.startMAAS(ctx); err != nil {
 		return err
 	}
 	if err := n.prepare(ctx); err != nil {
@@ -120,22 +137,35 @@ func (n *Nodes) start(ctx, running context.Context) error {
 	return nil
 }
 
-// startDNS gives the network a DNS server, and the way to it.
-func (n *Nodes) startDNS(ctx context.Context) error {
-	address := netip.PrefixFrom(n.options.DNS, n.options.Gateway.Bits())
+// startMAAS gives the network MAAS, with its DNS server, and the way to it.
+func (n *Nodes) startMAAS(ctx context.Context) error {
+	address := netip.PrefixFrom(n.options.MAAS, n.options.Gateway.Bits())
 	if err := n.daemon.Run(ctx, "ip", "address", "add", address.String(), "dev", bridge); err != nil {
 		return err
 	}
 	if err := n.daemon.Run(ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1"); err != nil {
 		return err
 	}
-	conn, err := n.daemon.ListenPacket(ctx, "udp", netip.AddrPortFrom(n.options.DNS, 53).String())
+	conn, err := n.daemon.ListenPacket(ctx, "udp", netip.AddrPortFrom(n.options.MAAS, 53).String())
 	if err != nil {
 		return fmt.Errorf("starting the machines' DNS: %w", err)
 	}
 	n.dns = conn
 	n.done.Go(func() { serveDNS(conn, n.machines.Lookup) })
+	n.maas = &http.Server{Handler: n.options.Handler, ReadHeaderTimeout: readHeaderTimeout}
+	for _, port := range []uint16{regionPort, rackPort} {
+		listener, err := n.daemon.Listen(ctx, "tcp", netip.AddrPortFrom(n.options.MAAS, port).String())
+		if err != nil {
+			return fmt.Errorf("starting MAAS in the machines' network: %w", err)
+		}
+		n.done.Go(func() { _ = n.maas.Serve(listener) })
+	}
 	return nil
+}
+
+// metadataURL is where machines find their metadata: as in reality, at the rack controller.
+func (n *Nodes) metadataURL() string {
+	return fmt.Sprintf("http://%s/MAAS/metadata/", netip.AddrPortFrom(n.options.MAAS, rackPort))
 }
 
 func (n *Nodes) prepare(ctx context.Context) error {
@@ -156,7 +186,10 @@ func (n *Nodes) prepare(ctx context.Context) error {
 		}
 	}
 	n.config = settings(tunables)
-	if n.disk, err = newDisk(ctx, n.containers, n.options.Bin, n.work); err != nil {
+	if err := n.addStore(); err != nil {
+		return err
+	}
+	if n.disk, err = newDisk(ctx, n.containers, n.options, n.work); err != nil {
 		return err
 	}
 	if err := n.disk.prepare(ctx, n.config); err != nil {
@@ -249,6 +282,9 @@ func (n *Nodes) Stop() error {
 	var err error
 	if n.dns != nil {
 		err = n.dns.Close()
+	}
+	if n.maas != nil {
+		err = errors.Join(err, n.maas.Close())
 	}
 	n.done.Wait()
 	if n.daemon != nil {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/dns/dnsmessage"
-	"sigs.k8s.io/yaml"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 )
@@ -26,45 +25,23 @@ var machine = simulator.MachineSnapshot{
 	SystemID: "abc123", Hostname: "m1", FQDN: "m1.maas.sim", Zone: "zone-a", UserData: []byte("#cloud-config\n"), Status: "Deployed",
 	Image: "custom/u-2204-k8s-1.36",
 	Interfaces: []simulator.InterfaceSnapshot{
-		{Name: "eth0", MAC: "52:54:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("10.77.0.5/24")}, Gateway: "10.77.0.1"},
-		{Name: "eth1", MAC: "52:54:00:00:00:02"},
+		{Name: "eth0", Kind: simulator.NetworkPhysical, MAC: "52:54:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("10.77.0.5/24")}, Gateway: "10.77.0.1"},
+		{Name: "eth1", Kind: simulator.NetworkPhysical, MAC: "52:54:00:00:00:02"},
 	},
 }
 
-var dnsAddress = netip.MustParseAddr("10.77.0.2")
+var maasAddress = netip.MustParseAddr("10.77.0.2")
 
-// cloud-init finds the machine's id and name, the user data as it is, and the addresses that MAAS gave out.
-func TestSeed(t *testing.T) {
-	got, err := seed(machine, dnsAddress)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got["user-data"]) != string(machine.UserData) {
-		t.Errorf("user data %q", got["user-data"])
-	}
-	for file, want := range map[string]string{
-		"meta-data": "{instance-id: abc123, local-hostname: m1, availability-zone: zone-a}",
-		"network-config": `{version: 2, ethernets: {
-			eth0: {match: {macaddress: "52:54:00:00:00:01"}, set-name: eth0, addresses: [10.77.0.5/24], routes: [{to: 0.0.0.0/0, via: 10.77.0.1}],
-				nameservers: {addresses: [10.77.0.2], search: [maas.sim]}},
-			eth1: {match: {macaddress: "52:54:00:00:00:02"}, set-name: eth1}}}`,
-	} {
-		var expected, found any
-		if err := errors.Join(yaml.Unmarshal([]byte(want), &expected), yaml.Unmarshal(got[file], &found)); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(expected, found); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
-	}
-}
-
-// An interface that real nodes can't have is refused, instead of being left out.
-func TestSeedOfABridge(t *testing.T) {
+// Each network card is on the bridge, with its MAC address; netplan makes the rest of them.
+func TestCards(t *testing.T) {
 	m := machine
-	m.Interfaces = append(slices.Clone(m.Interfaces), simulator.InterfaceSnapshot{Name: "br0", Ports: []string{"eth0"}})
-	if _, err := seed(m, dnsAddress); !errors.Is(err, errNotYet) {
-		t.Errorf("a bridge: %v", err)
+	m.Interfaces = append(slices.Clone(m.Interfaces), simulator.InterfaceSnapshot{Name: "br0", Kind: simulator.NetworkBridge, Ports: []string{"eth0"}})
+	card := func(name, mac string) map[string]string {
+		return map[string]string{"type": "nic", "nictype": "bridged", "parent": "outside", "name": name, "hwaddr": mac}
+	}
+	want := map[string]map[string]string{"eth0": card("eth0", "52:54:00:00:00:01"), "eth1": card("eth1", "52:54:00:00:00:02")}
+	if diff := cmp.Diff(want, cards(m, "outside")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
