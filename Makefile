@@ -187,7 +187,7 @@ TEST_TIMEOUT ?= 50m
 # How many packages are tested at once. Those with a sandbox wait more than they compute.
 TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
 # What takes longest begins first, so that no processor is idle at the end. Results are told in the order of the packages.
-LONGEST := ./controllers ./e2e/crash ./e2e/chaos ./e2e/flows ./e2e/packaging ./e2e/clusterctl ./e2e/chaos/outage ./pkg/maas/simulator/conformance ./e2e/rights ./e2e/upgrade \
+LONGEST := ./controllers ./e2e/crash ./e2e/chaos ./e2e/flows ./e2e/packaging ./e2e/clusterctl ./e2e/chaos/outage ./test/conformance ./e2e/rights ./e2e/upgrade \
 	./e2e/hosts ./e2e/keep ./e2e/chaos/drains ./e2e/bootstrap ./cmd/lxd-initializer ./cmd/capmaasctl ./pkg/lxdnode ./pkg/lxdhost
 # `make test race` runs the tests of RACE_PACKAGES once: with the race detector.
 ALL_PACKAGES = $(LONGEST) $(if $(filter race,$(MAKECMDGOALS)),$(filter-out $(RACE_PACKAGES),$(shell go list ./...)),./...)
@@ -260,7 +260,7 @@ conformance: ## Run the conformance suite on a MAAS (MAAS_CONFORMANCE_URL, MAAS_
 	@if [[ -z $${MAAS_CONFORMANCE_URL:-} || -z $${MAAS_CONFORMANCE_KEY:-} ]]; then \
 		echo "set MAAS_CONFORMANCE_URL and MAAS_CONFORMANCE_KEY in the environment" >&2; exit 1; \
 	fi
-	$(GO_TEST) -count=1 -v -timeout 60m $(TEST_ARGS) ./pkg/maas/simulator/conformance/
+	$(GO_TEST) -count=1 -v -timeout 60m $(TEST_ARGS) ./test/conformance/
 
 # Cluster API's specs are in a module of their own: what only they need is not in the provider's.
 CAPI_SPECS := e2e/upstream

@@ -22,8 +22,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // secret is one with credentials, as Kubernetes has it.

@@ -28,9 +28,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // addLXDHost makes an LXDHost of a real LXD.

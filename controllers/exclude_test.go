@@ -16,7 +16,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // oneServer is a region in which several want one machine.

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // controlPlane makes the KubeadmControlPlane that the Cluster refers to, and its template.

@@ -31,8 +31,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // hostRegion has LXD on its machines, not registered in MAAS. MAAS makes the tag with its first VM host.

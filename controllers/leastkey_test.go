@@ -10,9 +10,9 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // withLeastKey is a MAAS that has entitlements, all machines in the pool capi, and a user with just those that uses need

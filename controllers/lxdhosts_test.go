@@ -32,9 +32,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // vmsOnHosts returns all VMs on the hosts, whether MAAS knows them or not.

@@ -28,7 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const thisManagementCluster, anotherManagementCluster = "uid-here", "uid-elsewhere"

@@ -29,8 +29,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const otherKey = "other:token:secret"

@@ -26,8 +26,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // inQuarantine reports whether a machine has the tag in MAAS.

@@ -17,8 +17,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // putKeys puts a key pair into the Secret of an LXDHost.

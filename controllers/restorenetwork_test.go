@@ -11,7 +11,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // A user who acquires a machine between its release and the removal of its static address keeps both.

@@ -24,7 +24,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Secret parts of API keys, as long as MAAS's own.

@@ -20,7 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // stateNames are MAAS's names of its states in filters, by their numbers.

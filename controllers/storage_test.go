@@ -24,8 +24,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // disksRegion has servers with three disks: sda boots. Commissioning scripts found that the disks of two are to be RAIDs.

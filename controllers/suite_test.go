@@ -57,8 +57,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // apiConfig is the configuration for the API server that the tests share; each test has a namespace, a manager and a

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // deleteNamespace deletes the namespace, and then objects in it, as Kubernetes does. From then on Kubernetes makes nothing there.

@@ -22,8 +22,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const machinesRegion = testRegion + `

@@ -26,8 +26,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const orphanRegion = `

@@ -24,7 +24,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const planRegion = `

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // runProcess runs the program as a process called name. While it works, its command line is read as everybody on the

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 func TestCheckVMHost(t *testing.T) {

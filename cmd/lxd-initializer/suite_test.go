@@ -37,11 +37,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/charts"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	built "github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // All tests share an API server, with the chart's objects for a host cluster except the DaemonSet. Each test has its

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/logging"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // shutdownTimeout bounds the requests that are under way after the signal to end.

@@ -53,9 +53,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 	"github.com/capmaas/cluster-api-provider-maas/test/figures"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // pace runs the reconcilers of MaasMachines and their MaasCluster at production intervals on a fake clock, against a

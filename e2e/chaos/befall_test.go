@@ -12,7 +12,7 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // befall lets a fault happen to a call to LXD, as MAAS lets it happen to one to MAAS.

@@ -21,11 +21,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

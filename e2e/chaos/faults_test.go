@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // spell is a time in which every call has the same fault.

@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // figures count all events.

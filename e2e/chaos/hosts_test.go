@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // lossyHosts are VM hosts that contradict MAAS: a VM is deleted in MAAS and still exists, because its host could not be

@@ -11,8 +11,8 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const othersKey = "chaosothers:3GmVtYxQeUcRbPwNsb:b7NfJ2hLqXzV5cKwTgRyS9dMuE4pA8Qj"

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // recordInterval is how often the DNS records are read.

@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // searchTimeout bounds how long a manager may take to start and to search for its machine.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // figures are the results of a walk.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // stage is a part of a life. Calls are counted in each separately.

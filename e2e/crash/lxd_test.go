@@ -9,9 +9,9 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // between passes the calls of a user's manager to its LXD to the killer of that manager.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // neighbour is a user of MAAS who has nothing to do with us.

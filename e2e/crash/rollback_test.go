@@ -10,8 +10,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // rollback is a later version of the manager, which ran for a moment between the manager that died and its successor,

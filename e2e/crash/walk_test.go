@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // everything (CAPMAAS_CHAOS=full) makes the walk visit all points of all kinds of lives; otherwise it visits the first of

@@ -21,8 +21,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // failsLabel tells the MachineHealthChecks apart: each has one worker, and so none waits for another.

@@ -27,13 +27,13 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

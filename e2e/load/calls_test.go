@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // reportCalls logs the calls to MAAS, by kind, and reports their number for each machine.

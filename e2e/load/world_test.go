@@ -25,10 +25,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // checkPod is the pod of helm test.

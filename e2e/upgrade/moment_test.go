@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // moment is a call to MAAS at which it is upgraded.

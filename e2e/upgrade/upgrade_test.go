@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

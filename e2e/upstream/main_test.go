@@ -17,8 +17,8 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // The lines before and after the table of results.

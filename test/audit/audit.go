@@ -17,8 +17,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Kind is the kind of a finding.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // auditAddresses checks reserved addresses and the links of machines.

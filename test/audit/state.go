@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // maasState is the contents of MAAS and of the VM hosts.

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 func TestHeadline(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const visitRegion = `

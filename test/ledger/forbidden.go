@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Forbidden returns the calls of a user that MAAS has refused because the user may not make them, but for those that only

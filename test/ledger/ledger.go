@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Region is the part of a simulated MAAS that the ledger needs.

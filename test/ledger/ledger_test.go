@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // region is a MAAS in which a VM was made and is gone, and one machine is held.

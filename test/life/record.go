@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // recordInterval is how often the DNS record is read.

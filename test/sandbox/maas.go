@@ -13,10 +13,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 //go:embed region.yaml

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // NodeImage is the image of real nodes, for the variable image of the ClusterClass.

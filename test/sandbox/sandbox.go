@@ -27,7 +27,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/capi"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
@@ -35,6 +34,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Sandbox is a started sandbox. Parts that Options.Parts excluded are nil.

@@ -37,8 +37,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 var update = flag.Bool("update", false, "write testdata/messages.txt")

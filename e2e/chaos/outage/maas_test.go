@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // pair is a MAAS and one that shows the same ids and accepts the same keys: a tenant's own, or a copy that was restored

@@ -17,7 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const region = `

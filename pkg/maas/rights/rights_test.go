@@ -17,7 +17,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const key = "key:of:user"

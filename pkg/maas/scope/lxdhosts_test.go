@@ -29,7 +29,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 func hostScheme(t *testing.T) *runtime.Scheme {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 var machine = simulator.MachineSnapshot{SystemID: "abc123", Hostname: "metal-a1", FQDN: "metal-a1.maas.sim", Zone: "zone-a"}

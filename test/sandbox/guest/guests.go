@@ -33,8 +33,8 @@ import (
 	cloudv1 "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/cloud/api/v1alpha1"
 	inmemory "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/runtime"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // stopTimeout bounds Stop.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // retryInterval is how often an installer tries again to reach the cluster.

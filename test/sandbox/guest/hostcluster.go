@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Node is a node of a host cluster, on a machine that runs.

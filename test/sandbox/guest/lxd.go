@@ -9,8 +9,8 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // installCommand is one of a package manager that names LXD: `snap install lxd`, `apt-get install -y lxd`.

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 func TestInstallsLXD(t *testing.T) {

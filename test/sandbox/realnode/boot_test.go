@@ -22,7 +22,7 @@ import (
 
 	"github.com/go-logr/logr/testr"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // description is a MAAS of two machines, which takes no time.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // dataDir is where a machine has its data disks mounted, by their names.

@@ -11,7 +11,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/go-logr/logr"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // hardware is a machine's container, which one goroutine looks after.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // errKernel is for machines whose network the kernel, which all share, can't have.

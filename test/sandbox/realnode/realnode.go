@@ -26,9 +26,9 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/go-logr/logr"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // CallPrefix distinguishes LXD's endpoints from those of MAAS.

@@ -83,7 +83,7 @@ func TestNewRefusesARegionThatMakesNoSense(t *testing.T) {
 }
 
 func TestExampleRegion(t *testing.T) {
-	file, err := os.Open("../../../test/sandbox/region.yaml")
+	file, err := os.Open("../sandbox/region.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

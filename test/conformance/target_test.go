@@ -16,11 +16,11 @@ import (
 	"github.com/go-logr/logr"
 
 	capmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // exampleRegion describes the region that the simulator shows.
-const exampleRegion = "../../../../test/sandbox/region.yaml"
+const exampleRegion = "../sandbox/region.yaml"
 
 // While a case waits for something, the simulator's minutes pass in a tenth of a second. While it checks an operation
 // under way they take seconds, so that it is still under way then, however slow this machine is.
