@@ -112,11 +112,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		return nil, fmt.Errorf("adding the inventories: %w", err)
 	}
 	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime}
-	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials, ManagementID: o.ManagementID}
+	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials,
+		ManagementID: o.ManagementID}
 	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
 		return nil, err
 	}
-	keeper := &quarantine.Keeper{Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval), Quarantined: o.Quarantined}
+	keeper := &quarantine.Keeper{Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval),
+		Quarantined: o.Quarantined}
 	if keeper.Quarantined == nil {
 		keeper.Quarantined = quarantine.NewMetric()
 	}
@@ -127,48 +129,60 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		o.LXDHostInterval = DefaultLXDHostInterval
 	}
 	mirror := &lxdhost.Mirror{
-		Client: mgr.GetClient(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("lxdhost-mirror"), Clock: o.Clock, Interval: o.LXDHostInterval,
+		Client: mgr.GetClient(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("lxdhost-mirror"),
+		Clock: o.Clock, Interval: o.LXDHostInterval,
 		Namespace: cmp.Or(o.Namespace, o.ManagerNamespace), WatchFilter: o.WatchFilter,
 	}
 	if err := mgr.Add(mirror); err != nil {
 		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
 	}
 	machines := &maasmachine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Changes: changes, Clock: o.Clock, Records: records,
-		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout, HostUnreachableTimeout: o.VMHostUnreachableTimeout,
-		Recorder: mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache,
+		Changes: changes, Clock: o.Clock, Records: records,
+		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout,
+		HostUnreachableTimeout: o.VMHostUnreachableTimeout,
+		Recorder:               mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
 	}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
 	for _, reconciler := range []interface {
 		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
 	}{
 		&maascluster.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache, Initializer: o.Initializer,
-			Clock: o.Clock, Records: records, Recorder: mgr.GetEventRecorder("maascluster-controller"), WatchFilter: o.WatchFilter,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache,
+			Initializer: o.Initializer,
+			Clock:       o.Clock, Records: records, Recorder: mgr.GetEventRecorder("maascluster-controller"),
+			WatchFilter: o.WatchFilter,
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
 		&maasmachinetemplate.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Delay: cmp.Or(o.RoomDelay, maasmachinetemplate.DefaultDelay), WatchFilter: o.WatchFilter,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
+			Delay: cmp.Or(o.RoomDelay, maasmachinetemplate.DefaultDelay), WatchFilter: o.WatchFilter,
 		},
 		&lxdhost.Reconciler{
 			Client: mgr.GetClient(), Scopes: scopes, Mirror: mirror, Interval: o.LXDHostInterval,
 			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,
 		},
 		&leftvms.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records,
+			Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
 			Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval), WatchFilter: o.WatchFilter,
 		},
 		&keep.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Records: records, Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Records: records,
+			Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
 			GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval), WatchFilter: o.WatchFilter,
 		},
 		&evacuation.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("evacuation-controller"),
-			Clock: o.Clock, Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
+			Recorder: mgr.GetEventRecorder("evacuation-controller"),
+			Clock:    o.Clock, Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval),
+			WatchFilter: o.WatchFilter,
 		},
 		&remediation.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Recorder: mgr.GetEventRecorder("maasremediation-controller"),
-			Clock: o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), Records: records, WatchFilter: o.WatchFilter,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
+			Recorder: mgr.GetEventRecorder("maasremediation-controller"),
+			Clock:    o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), Records: records,
+			WatchFilter: o.WatchFilter,
 		},
 		machines,
 	} {
@@ -187,8 +201,10 @@ func addOrphanAuditor(mgr ctrl.Manager, scopes *scope.Factory, o Options) error 
 	metric := orphanaudit.NewMetric()
 	metrics.Registry.MustRegister(metric)
 	err := mgr.Add(&orphanaudit.Auditor{
-		ManagementID: o.ManagementID, Client: mgr.GetClient(), Scopes: scopes, Recorder: mgr.GetEventRecorder("orphan-auditor"), Orphans: metric,
-		Clock: o.Clock, Interval: o.OrphanAuditInterval, SettleTime: o.SettleTime, Namespace: o.Namespace, WatchFilter: o.WatchFilter,
+		ManagementID: o.ManagementID, Client: mgr.GetClient(), Scopes: scopes,
+		Recorder: mgr.GetEventRecorder("orphan-auditor"), Orphans: metric,
+		Clock: o.Clock, Interval: o.OrphanAuditInterval, SettleTime: o.SettleTime, Namespace: o.Namespace,
+		WatchFilter: o.WatchFilter,
 	})
 	if err != nil {
 		return fmt.Errorf("adding the audit of orphans: %w", err)

@@ -12,8 +12,8 @@ const (
 	// LXDHostFinalizer is removed from an LXDHost once no VM of a MaasMachine is left on it.
 	LXDHostFinalizer = "infrastructure.cluster.x-k8s.io/lxdhost"
 
-	// BroughtByLabel on an LXDHost in the manager's namespace is the namespace that uses the MAAS of its VM host, which is not
-	// the manager's own.
+	// BroughtByLabel on an LXDHost in the manager's namespace is the namespace that uses the MAAS of its VM host, which is
+	// not the manager's own.
 	BroughtByLabel = "capmaas.io/brought-by"
 
 	// AllNamespaces in LXDHost.spec.allowedNamespaces stands for every namespace.
@@ -72,9 +72,9 @@ type LXDAllowedDevice struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.credentialsRef) || self.project == oldSelf.project",fieldPath=".project",message="project is immutable: the VMs are in it; make another LXDHost for another project"
 type LXDHostSpec struct {
 	// vmHost is the VM host of MAAS that this is, or was. The controller sets it on the LXDHosts that it makes for the VM
-	// hosts of MAAS; zone, resourcePool, tags, storagePool, overCommit and allowedNamespaces follow MAAS there. When MAAS has
-	// no VM hosts any more (4.0 and newer), and credentialsRef is set, VMs are made through LXD's own API, and MAAS's VMs
-	// on this host are adopted. Empty: VMs are made through LXD's own API from the beginning.
+	// hosts of MAAS; zone, resourcePool, tags, storagePool, overCommit and allowedNamespaces follow MAAS there. When MAAS
+	// has no VM hosts any more (4.0 and newer), and credentialsRef is set, VMs are made through LXD's own API, and MAAS's
+	// VMs on this host are adopted. Empty: VMs are made through LXD's own API from the beginning.
 	// +optional
 	VMHost *VMHostReference `json:"vmHost,omitempty"`
 
@@ -189,7 +189,8 @@ type LXDHostSpec struct {
 
 // Allows reports whether MaasMachines of a namespace may be placed on a host in the namespace home.
 func (s *LXDHostSpec) Allows(home, namespace string) bool {
-	return namespace == home || slices.Contains(s.AllowedNamespaces, namespace) || slices.Contains(s.AllowedNamespaces, AllNamespaces)
+	return namespace == home || slices.Contains(s.AllowedNamespaces, namespace) ||
+		slices.Contains(s.AllowedNamespaces, AllNamespaces)
 }
 
 // Cordoned reports whether a person keeps new VMs off the host.

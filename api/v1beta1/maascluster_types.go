@@ -12,8 +12,8 @@ const (
 	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/maascluster"
 
 	// CredentialsFinalizer is on the Secret of spec.credentialsRef from before MAAS is changed with it until no
-	// MaasCluster names it any more: without the Secret nothing could be given back. It is also on the Secrets of an LXDHost
-	// that people made, from when it is Trusted until it is gone.
+	// MaasCluster names it any more: without the Secret nothing could be given back. It is also on the Secrets of an
+	// LXDHost that people made, from when it is Trusted until it is gone.
 	CredentialsFinalizer = "maascluster.infrastructure.cluster.x-k8s.io/credentials"
 
 	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster: 12 characters
@@ -53,8 +53,9 @@ const (
 	// stops registering it, and removes the trust in its keys. The manager sets it before a host's machine is released.
 	LXDHostRetireAnnotation = "capmaas.io/lxd-host-retire"
 
-	// LXDKeysAnnotation on a Node of a host cluster is the fingerprint of the only client certificate of the node with which
-	// the manager, and MAAS for the manager's VMs, still use LXD there. The initializer takes LXD's trust from earlier ones.
+	// LXDKeysAnnotation on a Node of a host cluster is the fingerprint of the only client certificate of the node with
+	// which the manager, and MAAS for the manager's VMs, still use LXD there. The initializer takes LXD's trust from
+	// earlier ones.
 	LXDKeysAnnotation = "capmaas.io/lxd-keys"
 
 	// LXDHostReadyNodeCondition is the type of the condition on Nodes of a host cluster that reports the progress of

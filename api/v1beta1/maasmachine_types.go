@@ -11,11 +11,11 @@ import (
 // MachineFinalizer is removed from a MaasMachine once its machine is back in MAAS's pool, or its VM is gone.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/maasmachine"
 
-// RecordAnnotation on a MaasMachine, a MaasCluster, a MaasRemediation or an LXDHost is what the provider needs to continue
-// after an interruption at any moment, as JSON: which calls to MAAS are pending, since when the machine is in its phase,
-// which VM hosts may have its VM, the progress of removing it there, and that of its remediation; of an LXDHost, which
-// VMs may be left there. It is written before MAAS is asked for anything. Don't edit it: what is in MAAS and not in the
-// record is lost.
+// RecordAnnotation on a MaasMachine, a MaasCluster, a MaasRemediation or an LXDHost is what the provider needs to
+// continue after an interruption at any moment, as JSON: which calls to MAAS are pending, since when the machine is in
+// its phase, which VM hosts may have its VM, the progress of removing it there, and that of its remediation; of an
+// LXDHost, which VMs may be left there. It is written before MAAS is asked for anything. Don't edit it: what is in MAAS
+// and not in the record is lost.
 const RecordAnnotation = "capmaas.io/record"
 
 // StaticIPAnnotation on a MaasMachine is the static address that its bare-metal machine got, and that is removed when
@@ -23,9 +23,9 @@ const RecordAnnotation = "capmaas.io/record"
 // it is the address that MAAS chose, which is then made static.
 const StaticIPAnnotation = "capmaas.io/static-ip"
 
-// InterfacesAnnotation on a MaasMachine is how the interfaces of its bare-metal machine were before spec.interfaces changed
-// them, and what was changed, as JSON. It is written before MAAS is asked for anything, and undone when the machine is
-// back in the pool.
+// InterfacesAnnotation on a MaasMachine is how the interfaces of its bare-metal machine were before spec.interfaces
+// changed them, and what was changed, as JSON. It is written before MAAS is asked for anything, and undone when the
+// machine is back in the pool.
 const InterfacesAnnotation = "capmaas.io/interfaces"
 
 // Labels on a MaasMachine and on its Node, which the controller sets when the Node joins, beside
@@ -339,7 +339,8 @@ type LXDMachineConfig struct {
 // +kubebuilder:validation:Enum=flat;lvm;bcache;vmfs6;vmfs7;custom;blank
 type StorageLayout string
 
-// DiskSelector chooses a physical disk of a machine: the boot disk if it fits, or else the first other one in MAAS that does.
+// DiskSelector chooses a physical disk of a machine: the boot disk if it fits, or else the first other one in MAAS that
+// does.
 // +kubebuilder:validation:MinProperties=1
 type DiskSelector struct {
 	// tags that the disk must have in MAAS, all of them, for example ssd, nvme or sata.
@@ -368,19 +369,20 @@ type DiskSelector struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.options) || self.layout == 'bcache' || !self.options.exists(o, o in ['cache_mode', 'cache_size', 'cache_no_part'])",fieldPath=".options",message="cache_mode, cache_size and cache_no_part are options of the layout bcache: set layout to bcache, or remove them"
 // +kubebuilder:validation:XValidation:rule="!(self.layout in ['custom', 'blank']) || (!has(self.options) && !has(self.rootDisk))",fieldPath=".layout",message="the layouts custom and blank have no options and no rootDisk: remove them, or set another layout"
 type MachineStorage struct {
-	// layout is one of MAAS's: flat (one root file system), lvm, bcache (needs a second disk with the tag ssd, of which MAAS takes the
-	// smallest), vmfs6 and vmfs7 (for ESXi), custom (what a commissioning script of the machine has written), or blank (nothing; only
-	// with deployInMemory).
+	// layout is one of MAAS's: flat (one root file system), lvm, bcache (needs a second disk with the tag ssd, of which
+	// MAAS takes the smallest), vmfs6 and vmfs7 (for ESXi), custom (what a commissioning script of the machine has
+	// written), or blank (nothing; only with deployInMemory).
 	// +required
 	Layout StorageLayout `json:"layout"`
 
-	// rootDisk chooses the disk of the root file system; what the firmware reads stays on the boot disk. Machines without such a disk are
-	// not used. Default: the boot disk.
+	// rootDisk chooses the disk of the root file system; what the firmware reads stays on the boot disk. Machines without
+	// such a disk are not used. Default: the boot disk.
 	// +optional
 	RootDisk *DiskSelector `json:"rootDisk,omitempty"`
 
-	// options are parameters of the layout as MAAS names them: boot_size, root_size; for lvm also vg_name, lv_name, lv_size; for bcache also
-	// cache_mode, cache_size, cache_no_part. Sizes are in bytes, with a unit (50G), or in percent (80%).
+	// options are parameters of the layout as MAAS names them: boot_size, root_size; for lvm also vg_name, lv_name,
+	// lv_size; for bcache also cache_mode, cache_size, cache_no_part. Sizes are in bytes, with a unit (50G), or in percent
+	// (80%).
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=8
@@ -526,8 +528,8 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:Maximum=4096
 	MinCPU int32 `json:"minCPU,omitempty"`
 
-	// minMemory is the least memory of a bare-metal machine in MB (1024 or more), and the memory of an LXD VM (default 4096,
-	// at least 2048).
+	// minMemory is the least memory of a bare-metal machine in MB (1024 or more), and the memory of an LXD VM (default
+	// 4096, at least 2048).
 	// +optional
 	// +kubebuilder:validation:Minimum=1024
 	MinMemory int32 `json:"minMemory,omitempty"`
@@ -581,15 +583,15 @@ type MaasMachineSpec struct {
 	Kernel string `json:"kernel,omitempty"`
 
 	// kernelCrashDump has the machine write a dump when its kernel crashes. It needs MAAS 3.6, and a machine with at least
-	// 4 cores, 6 GiB to 2 TiB of memory, and the architecture amd64, arm64 or s390x. Elsewhere MAAS deploys without it, and
-	// the event NoKernelCrashDump says so.
+	// 4 cores, 6 GiB to 2 TiB of memory, and the architecture amd64, arm64 or s390x. Elsewhere MAAS deploys without it,
+	// and the event NoKernelCrashDump says so.
 	// +optional
 	KernelCrashDump bool `json:"kernelCrashDump,omitempty"`
 
 	// hardwareSync has the machine tell MAAS of changes of its hardware while it runs, every 15 minutes unless MAAS's
 	// settings say otherwise. MAAS installs a service for it. MAAS takes all that it reports for the machine's own, also
-	// virtual addresses; the links of its network cards are restored when it is given back. It is refused for control planes of
-	// a cluster with a virtual IP.
+	// virtual addresses; the links of its network cards are restored when it is given back. It is refused for control
+	// planes of a cluster with a virtual IP.
 	// +optional
 	HardwareSync bool `json:"hardwareSync,omitempty"`
 
@@ -847,8 +849,8 @@ type MaasMachineStatus struct {
 	// +optional
 	LXDProject string `json:"lxdProject,omitempty"`
 
-	// lxdCertificate is the fingerprint of the client certificate with which MAAS switches the VM, as the manager last gave
-	// it to MAAS, or found it there. Empty: it is not known, or MAAS has the keys of its VM host.
+	// lxdCertificate is the fingerprint of the client certificate with which MAAS switches the VM, as the manager last
+	// gave it to MAAS, or found it there. Empty: it is not known, or MAAS has the keys of its VM host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	LXDCertificate string `json:"lxdCertificate,omitempty"`

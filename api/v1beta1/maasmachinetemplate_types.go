@@ -97,8 +97,8 @@ type TemplateRoom struct {
 	// +optional
 	Machines *MachineCounts `json:"machines,omitempty"`
 
-	// zones is the room by MAAS zone. Those with no host, or machine, for the template are left out. For control planes, they
-	// are the cluster's failure domains.
+	// zones is the room by MAAS zone. Those with no host, or machine, for the template are left out. For control planes,
+	// they are the cluster's failure domains.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -116,8 +116,8 @@ type MaasMachineTemplateStatus struct {
 	// +optional
 	NodeInfo NodeInfo `json:"nodeInfo,omitempty,omitzero"`
 
-	// room is how many more machines of this template could be made. It is not set for templates that belong to no cluster.
-	// It follows the figures of LXDHosts within a minute, and MAAS's machines within about ten.
+	// room is how many more machines of this template could be made. It is not set for templates that belong to no
+	// cluster. It follows the figures of LXDHosts within a minute, and MAAS's machines within about ten.
 	// +optional
 	Room *TemplateRoom `json:"room,omitempty"`
 }

@@ -89,7 +89,8 @@ type RemediationProgress struct {
 type MaasRemediationStatus struct {
 	RemediationProgress `json:",inline"`
 
-	// conditions: PowerCycled (the machine was switched off and on), HandedOver (Cluster API replaces the Machine), Paused.
+	// conditions: PowerCycled (the machine was switched off and on), HandedOver (Cluster API replaces the Machine),
+	// Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -97,8 +98,8 @@ type MaasRemediationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// MaasRemediation is the remediation of one unhealthy Machine, which has its name and owns it. A MachineHealthCheck makes
-// it from a MaasRemediationTemplate, and deletes it when the Machine is healthy again.
+// MaasRemediation is the remediation of one unhealthy Machine, which has its name and owns it. A MachineHealthCheck
+// makes it from a MaasRemediationTemplate, and deletes it when the Machine is healthy again.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=maasremediations,shortName=mr,scope=Namespaced,categories=cluster-api
 // +kubebuilder:subresource:status

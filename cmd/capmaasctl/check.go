@@ -86,18 +86,23 @@ check vm-host --node-ip=10.77.0.21 --apply --maas-endpoint=http://maas.example.c
 
 func (o *options) addApplyFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.apply, "apply", false, "Mend what can be mended from here. Without it nothing is changed.")
-	fs.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package has it.")
+	fs.StringVar(&o.socket, "socket", "", "LXD's unix socket. Default: $LXD_SOCKET, then where the snap or the package "+
+		"has it.")
 }
 
 func (o *options) addLXDFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.node.StorageBackend, "storage-backend", o.node.StorageBackend, "Driver of the storage pool: zfs, btrfs, lvm or dir.")
-	fs.IntVar(&o.node.StorageSizeGB, "storage-size", o.node.StorageSizeGB, "Size of the storage pool in GB. A pool in a directory has none.")
+	fs.StringVar(&o.node.StorageBackend, "storage-backend", o.node.StorageBackend,
+		"Driver of the storage pool: zfs, btrfs, lvm or dir.")
+	fs.IntVar(&o.node.StorageSizeGB, "storage-size", o.node.StorageSizeGB,
+		"Size of the storage pool in GB. A pool in a directory has none.")
 	fs.StringVar(&o.node.StoragePool, "storage-pool", o.node.StoragePool, "Name of the storage pool.")
 	fs.StringVar(&o.node.NetworkBridge, "network-bridge", o.node.NetworkBridge, "Bridge that the VMs are attached to.")
-	fs.BoolVar(&o.node.CreateBridge, "create-bridge", o.node.CreateBridge, "The bridge is to be one that LXD makes and manages, where there is none.")
+	fs.BoolVar(&o.node.CreateBridge, "create-bridge", o.node.CreateBridge,
+		"The bridge is to be one that LXD makes and manages, where there is none.")
 	addProjectFlag(fs, &o.node.Project)
 	fs.StringVar(&o.node.ListenAddress, "listen", o.node.ListenAddress,
-		"Address that MAAS reaches LXD at, as [host]:port. Default: the one that LXD listens on; where there is none, port 8443 of all.")
+		"Address that MAAS reaches LXD at, as [host]:port. Default: the one that LXD listens on; where there is none, port "+
+			"8443 of all.")
 }
 
 func addProjectFlag(fs *pflag.FlagSet, project *string) {
@@ -107,9 +112,11 @@ func addProjectFlag(fs *pflag.FlagSet, project *string) {
 func (o *options) addVMHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.nodeIP, "node-ip", "", "IP address that MAAS reaches the node's LXD at.")
 	fs.Uint16Var(&o.port, "port", o.port, "Port of LXD on the node.")
-	fs.StringVar(&o.name, "vm-host-name", "", "Name of the VM host in MAAS. Default: any; a new one is named like this machine.")
+	fs.StringVar(&o.name, "vm-host-name", "", "Name of the VM host in MAAS. Default: any; a new one is named like this "+
+		"machine.")
 	addProjectFlag(fs, &o.project)
-	fs.StringVar(&o.zone, "zone", "", "Zone that MAAS, and the VM host, has to have. Default: any; a new VM host gets MAAS's default.")
+	fs.StringVar(&o.zone, "zone", "", "Zone that MAAS, and the VM host, has to have. Default: any; a new VM host gets "+
+		"MAAS's default.")
 	fs.StringVar(&o.resourcePool, "resource-pool", "", "Resource pool, likewise.")
 }
 

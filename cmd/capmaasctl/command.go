@@ -86,19 +86,24 @@ func (p *program) root() *cobra.Command {
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	root.SetHelpTemplate("{{.Short}}.\n\n{{with .Long}}{{.}}\n\n{{end}}{{.UsageString}}")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
+		fmt.Sprintf(".FlagUsagesWrapped %d", helpWidth)))
 	root.SetFlagErrorFunc(wrongFlag)
 	root.AddGroup(groups...)
 	root.SetCompletionCommandGroupID("other")
 	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
-		p.family("find", "check", "Check MAAS, a node's LXD, or its registration", checkMAASCommand(), checkLXDCommand(), checkVMHostCommand()),
+		p.family("find", "check", "Check MAAS, a node's LXD, or its registration", checkMAASCommand(), checkLXDCommand(),
+			checkVMHostCommand()),
 		p.single("find", explainCommand()),
 		p.single("find", orphansCommand()),
 		p.single("maintain", planCommand(), planUpgradeCommand(), planDrainCommand()),
-		p.family("maintain", "host", "Keep VMs off an LXDHost (cordon, uncordon), or empty it (drain)", cordonCommand(), uncordonCommand(), drainCommand()),
-		p.family("maintain", "machines", "Keep bare metal from being allocated (quarantine, lift)", listMachinesCommand(), quarantineCommand(), liftCommand()),
-		p.family("other", "image", "List, check and upload images", listImagesCommand(), checkImageCommand(), uploadImageCommand()),
+		p.family("maintain", "host", "Keep VMs off an LXDHost (cordon, uncordon), or empty it (drain)", cordonCommand(),
+			uncordonCommand(), drainCommand()),
+		p.family("maintain", "machines", "Keep bare metal from being allocated (quarantine, lift)", listMachinesCommand(),
+			quarantineCommand(), liftCommand()),
+		p.family("other", "image", "List, check and upload images", listImagesCommand(), checkImageCommand(),
+			uploadImageCommand()),
 		p.single("other", convertCommand()),
 		p.single("other", versionCommand()),
 	)
@@ -121,7 +126,8 @@ func wrongFlag(_ *cobra.Command, err error) error {
 
 // family returns a command that only has others below it.
 func (p *program) family(group, word, short string, members ...command) *cobra.Command {
-	c := &cobra.Command{Short: short, GroupID: group, DisableFlagsInUseLine: true, Run: func(*cobra.Command, []string) {}} // Args refuses all.
+	// Args refuses all.
+	c := &cobra.Command{Short: short, GroupID: group, DisableFlagsInUseLine: true, Run: func(*cobra.Command, []string) {}}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return errors.New("a command is missing")
@@ -167,7 +173,8 @@ func completeWords(c *cobra.Command, d command) {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	if d.find != nil {
-		_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // The flag is there.
+		// The flag is there.
+		_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 

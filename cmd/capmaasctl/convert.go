@@ -29,7 +29,8 @@ convert <my-cluster.yaml >my-cluster-new.yaml`,
 		page: "migrating.md",
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addManifestsFlag(fs, standard)
-			fs.StringVar(&o.converted, "output-file", standard, "File to write; - is the standard output. It may be one that is read.")
+			fs.StringVar(&o.converted, "output-file", standard,
+				"File to write; - is the standard output. It may be one that is read.")
 			fs.BoolVar(&o.allowLoss, "allow-loss", false, "Leave out what has no equivalent, and write the rest.")
 		},
 		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string { return o.completeConvert() },
@@ -75,7 +76,8 @@ func convertManifests(_ context.Context, o options, s surroundings) int {
 		return exitFailed
 	}
 	if count[convert.Loss] > 0 && !o.allowLoss {
-		fmt.Fprintf(s.err, "Nothing was written: %d thing(s) would be lost, or have to be changed by hand. Change them, or add --allow-loss.\n", count[convert.Loss])
+		fmt.Fprintf(s.err, "Nothing was written: %d thing(s) would be lost, or have to be changed by hand. Change them, or "+
+			"add --allow-loss.\n", count[convert.Loss])
 		return exitFailed
 	}
 	if err := writeManifest(o.converted, output.Bytes(), s.out); err != nil {

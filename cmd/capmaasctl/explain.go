@@ -28,8 +28,10 @@ func explainCommand() command {
 	return command{
 		use: "explain KIND NAME", short: "Tell what an object waits for, and what comes next",
 		long: "KIND is " + strings.Join(kindNames(), ", ") + ", or what kubectl takes for them;\n" +
-			"NAME is NAME or NAMESPACE/NAME. It also tells what was asked of MAAS, which is in\nthe annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
-		example:      "explain maasmachine my-cluster-md-0-x7k2p --namespace=default\nexplain lxdhost capmaas-system/lxd-a -o yaml",
+			"NAME is NAME or NAMESPACE/NAME. It also tells what was asked of MAAS, which is in\n" +
+			"the annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
+		example: "explain maasmachine my-cluster-md-0-x7k2p --namespace=default\n" +
+			"explain lxdhost capmaas-system/lxd-a -o yaml",
 		page:         "troubleshooting.md",
 		needsCluster: true, inNamespace: true, hasTimeout: true,
 		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
@@ -97,7 +99,8 @@ var kinds = []kind{{
 	},
 	facts: func(o withConditions) []fact {
 		c := o.(*infrav1.MaasCluster)
-		return []fact{{"cluster", c.Labels[clusterv1.ClusterNameLabel]}, {"endpoint", c.Spec.ControlPlaneEndpoint.Host}, {"owner id", c.Annotations[infrav1.OwnerIDAnnotation]}}
+		return []fact{{"cluster", c.Labels[clusterv1.ClusterNameLabel]}, {"endpoint", c.Spec.ControlPlaneEndpoint.Host},
+			{"owner id", c.Annotations[infrav1.OwnerIDAnnotation]}}
 	},
 	end: func(withConditions) string {
 		return "its machines go first, also those that are kept; then the DNS record, or the virtual IP; then the object goes"
@@ -150,11 +153,13 @@ func machineFacts(o withConditions) []fact {
 			facts = append(facts, fact{"machine", owner.Name})
 		}
 	}
-	facts = append(facts, fact{"image", m.Spec.Image}, fact{"server", server}, fact{"state in MAAS", m.Status.MachineState}, fact{"zone", m.Status.FailureDomain})
+	facts = append(facts, fact{"image", m.Spec.Image}, fact{"server", server},
+		fact{"state in MAAS", m.Status.MachineState}, fact{"zone", m.Status.FailureDomain})
 	if len(m.Status.Addresses) > 0 {
 		facts = append(facts, fact{"address", m.Status.Addresses[0].Address})
 	}
-	return append(facts, fact{"host", m.Status.LXDHost}, fact{"node", m.Status.NodeName}, fact{"failure", m.Status.FailureReason})
+	return append(facts, fact{"host", m.Status.LXDHost}, fact{"node", m.Status.NodeName},
+		fact{"failure", m.Status.FailureReason})
 }
 
 func hostFacts(o withConditions) []fact {
@@ -164,7 +169,8 @@ func hostFacts(o withConditions) []fact {
 		facts = append(facts, fact{"VMs", fmt.Sprint(*h.Status.VMs)})
 	}
 	if e := h.Status.Evacuation; e != nil {
-		facts = append(facts, fact{"being emptied", fmt.Sprintf("%d VM(s) leave, %d wait, %d are held", e.Leaving, e.Waiting, e.Held)})
+		facts = append(facts, fact{"being emptied", fmt.Sprintf("%d VM(s) leave, %d wait, %d are held", e.Leaving, e.Waiting,
+			e.Held)})
 		for _, vm := range e.VMs {
 			facts = append(facts, fact{"", fmt.Sprintf("%s machine %s: %s", evacuationWords[vm.State], vm.Machine, vm.Message)})
 		}
@@ -175,7 +181,8 @@ func hostFacts(o withConditions) []fact {
 func explainObject(ctx context.Context, o options, _ surroundings) result {
 	k := kindNamed(o.object)
 	object := k.empty()
-	r := &explanation{Command: "explain", Kind: k.names[0], Namespace: o.subject.Namespace, Name: o.subject.Name, Asked: []record.Entry{}, WaitsFor: []waiting{}, Next: []string{}}
+	r := &explanation{Command: "explain", Kind: k.names[0], Namespace: o.subject.Namespace, Name: o.subject.Name,
+		Asked: []record.Entry{}, WaitsFor: []waiting{}, Next: []string{}}
 	kubernetes, err := kubernetesClient(o)
 	if err == nil {
 		err = elsewhere(ctx, kubernetes, kubernetes.Get(ctx, o.subject, object), object, o.subject)

@@ -44,7 +44,8 @@ func cordonCommand() command {
 func uncordonCommand() command {
 	return hostCommand(command{
 		use: "uncordon", short: "Let VMs be placed on an LXDHost again, and stop emptying it",
-		long: "It unsets spec.unschedulable and spec.evacuate.", example: "host uncordon lxd-a --namespace=capmaas-system", act: uncordonHost,
+		long: "It unsets spec.unschedulable and spec.evacuate.", example: "host uncordon lxd-a --namespace=capmaas-system",
+		act: uncordonHost,
 	})
 }
 
@@ -62,7 +63,9 @@ func (h *lxdHosts) read(ctx context.Context) (*infrav1.LXDHost, error) {
 }
 
 // change patches the spec, and returns what it was before.
-func (h *lxdHosts) change(ctx context.Context, change func(*infrav1.LXDHostSpec)) (before infrav1.LXDHostSpec, err error) {
+func (h *lxdHosts) change(
+	ctx context.Context, change func(*infrav1.LXDHostSpec),
+) (before infrav1.LXDHostSpec, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	host, err := h.read(ctx)
@@ -122,7 +125,8 @@ func (s surroundings) end(err error) int {
 	case err == nil:
 		return exitOK
 	case meta.IsNoMatchError(err):
-		fmt.Fprintln(s.err, "error: the cluster of the kubeconfig has no LXDHosts: give the kubeconfig of the management cluster")
+		fmt.Fprintln(s.err, "error: the cluster of the kubeconfig has no LXDHosts: give the kubeconfig of the management "+
+			"cluster")
 	case errors.As(err, &status):
 		fmt.Fprintf(s.err, "Error from server (%s): %s\n", status.Status().Reason, err)
 	default:

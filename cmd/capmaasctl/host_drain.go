@@ -53,7 +53,8 @@ func drainHost(ctx context.Context, o options, s surroundings) int {
 		if errors.Is(why, context.Canceled) {
 			why = errors.New("interrupted")
 		}
-		fmt.Fprintf(s.err, "error: unable to drain %s: %v; the manager goes on emptying it until capmaasctl host uncordon %s\n", h.title(), why, h.key.Name)
+		fmt.Fprintf(s.err, "error: unable to drain %s: %v; the manager goes on emptying it until capmaasctl host uncordon "+
+			"%s\n", h.title(), why, h.key.Name)
 		return exitFailed
 	}
 	return s.end(err)

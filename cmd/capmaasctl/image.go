@@ -32,23 +32,26 @@ func uploadImage(ctx context.Context, o options, s surroundings) int {
 		return s.end(fmt.Errorf("reading %s: %w; nothing was sent", o.object, err))
 	}
 	shown = newMeter(s.err, "uploading", size)
-	result, err := images.NewService(client).Ensure(ctx, maas.Unrecorded("a person runs it, and can run it again: it finds out what MAAS has"), file, images.Upload{
-		CreateImageParams: maas.CreateImageParams{
-			Name: o.image.name, Title: o.image.title, Architecture: o.image.architecture, BaseImage: o.image.base,
-			FileType: o.image.fileType, SHA256: digest, Size: size,
-		},
-		Replace: o.image.replace, Restart: o.image.restart,
-	}, shown.at)
+	result, err := images.NewService(client).Ensure(ctx,
+		maas.Unrecorded("a person runs it, and can run it again: it finds out what MAAS has"), file, images.Upload{
+			CreateImageParams: maas.CreateImageParams{
+				Name: o.image.name, Title: o.image.title, Architecture: o.image.architecture, BaseImage: o.image.base,
+				FileType: o.image.fileType, SHA256: digest, Size: size,
+			},
+			Replace: o.image.replace, Restart: o.image.restart,
+		}, shown.at)
 	shown.done()
 	if err != nil {
 		return s.endImage(err)
 	}
-	s.say("image/"+result.Image.DeployName(), result.Already, fmt.Sprintf("uploaded (%s, %s, sha256 %s)", o.image.architecture, bytesOf(size), digest))
+	s.say("image/"+result.Image.DeployName(), result.Already,
+		fmt.Sprintf("uploaded (%s, %s, sha256 %s)", o.image.architecture, bytesOf(size), digest))
 	if result.Resumed > 0 && !result.Already {
 		fmt.Fprintf(s.err, "MAAS had %s of it already.\n", bytesOf(result.Resumed))
 	}
 	if result.Syncing {
-		fmt.Fprintln(s.err, "MAAS's other region controllers still copy it: machines can be deployed with it when `capmaasctl image check` says so.")
+		fmt.Fprintln(s.err, "MAAS's other region controllers still copy it: machines can be deployed with it when "+
+			"`capmaasctl image check` says so.")
 	}
 	return exitOK
 }
@@ -93,7 +96,8 @@ func explainImage(err error) (found, remedy string) {
 	var answer *maas.Error
 	switch {
 	case errors.As(err, &other) && other.Complete:
-		return other.Error(), "give it another name, for example with its version; with --replace MAAS drops the old file at once, and " +
+		return other.Error(), "give it another name, for example with its version; with --replace MAAS drops the old file " +
+			"at once, and " +
 			"no machine can be deployed with the image until the new one is there"
 	case errors.As(err, &other):
 		return other.Error(), "wait, if somebody uploads it right now; otherwise --replace drops it"
@@ -102,11 +106,13 @@ func explainImage(err error) (found, remedy string) {
 	case errors.As(err, &shared):
 		return shared.Error(), "use that image"
 	case errors.As(err, &piece):
-		return piece.Error(), "make sure that MAAS's disk has room, and that nobody else uploads it; then run the command again with --restart"
+		return piece.Error(), "make sure that MAAS's disk has room, and that nobody else uploads it; then run the command " +
+			"again with --restart"
 	case errors.As(err, &paused):
 		return paused.Error(), "run the same command again: it goes on there"
 	case errors.As(err, &incomplete):
-		return incomplete.Error(), "finish the upload with `capmaasctl image upload`; or wait until MAAS has synced it to all region controllers"
+		return incomplete.Error(), "finish the upload with `capmaasctl image upload`; or wait until MAAS has synced it to " +
+			"all region controllers"
 	case errors.As(err, &missing):
 		return missing.Error(), "`capmaasctl image list` shows what MAAS has"
 	case maas.InvalidField(err, "architecture"):

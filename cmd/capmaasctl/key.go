@@ -15,7 +15,8 @@ import (
 const maxFile = 1 << 20
 
 // errNoKey means that no key is given.
-var errNoKey = errors.New("the API key is missing: give --maas-api-key-file, set MAAS_API_KEY, or name the management cluster in --kubeconfig")
+var errNoKey = errors.New("the API key is missing: give --maas-api-key-file, set MAAS_API_KEY, or name the " +
+	"management cluster in --kubeconfig")
 
 // key returns the API key from the command line, the file, or the environment. Errors contain no part of it.
 func (o *options) key(onCommandLine bool, s surroundings) (string, error) {

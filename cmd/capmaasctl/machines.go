@@ -53,7 +53,8 @@ It is for ` + rights.Tags.Users("") + `.`,
 func liftCommand() command {
 	return machineCommand(command{
 		use: "lift NAME", short: "Let a machine be allocated again, and forget its failures",
-		long: "NAME is a hostname or a system id. It is for " + rights.Tags.Users("") + ".", example: "machines lift metal-a", act: liftMachine,
+		long: "NAME is a hostname or a system id. It is for " + rights.Tags.Users("") + ".", example: "machines lift metal-a",
+		act: liftMachine,
 	})
 }
 
@@ -61,7 +62,8 @@ func listMachinesCommand() command {
 	return command{
 		use: "list", short: "List the machines in quarantine: since and until when, and why",
 		long:    "These have the tag capmaas-quarantine in MAAS.",
-		example: "machines list\nmachines list -o yaml", page: "machine-states.md", needsMAAS: true, hasTimeout: true, find: listQuarantined,
+		example: "machines list\nmachines list -o yaml", page: "machine-states.md", needsMAAS: true, hasTimeout: true,
+		find: listQuarantined,
 	}
 }
 
@@ -103,7 +105,9 @@ func (q *quarantines) find(ctx context.Context, name string) (*maas.Machine, err
 }
 
 // onMachine opens MAAS, and does something with the machine that the command names.
-func onMachine(ctx context.Context, o options, s surroundings, do func(context.Context, *quarantines, *maas.Machine) error) int {
+func onMachine(
+	ctx context.Context, o options, s surroundings, do func(context.Context, *quarantines, *maas.Machine) error,
+) int {
 	q, err := openQuarantines(o)
 	if err != nil {
 		return s.endMAAS(err)

@@ -41,11 +41,14 @@ cluster, and one MAAS: run it once for each MAAS.`,
 		byDefault: func(o *options) { o.timeout = orphansTimeout },
 		flags: func(o *options, fs *pflag.FlagSet) {
 			fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime,
-				"Machines that look like orphans are checked again after this time, and only reported if they still do. 0s: no second check.")
-			fs.BoolVar(&o.remove, "delete", false, "Remove the orphans, after a question for each. Without it nothing is changed.")
+				"Machines that look like orphans are checked again after this time, and only reported if they still do. 0s: no "+
+					"second check.")
+			fs.BoolVar(&o.remove, "delete", false, "Remove the orphans, after a question for each. Without it nothing is "+
+				"changed.")
 			fs.BoolVar(&o.yes, "yes", false, "Don't ask.")
 			fs.StringArrayVar(&o.vouched, "vouch-for", nil,
-				"Owner id of a cluster whose machines are in doubt: --delete removes them, too. You vouch that no other management cluster has "+
+				"Owner id of a cluster whose machines are in doubt: --delete removes them, too. You vouch that no other "+
+					"management cluster has "+
 					"that cluster. It can be given several times.")
 		},
 		complete: (*options).completeOrphans,
@@ -145,7 +148,9 @@ func (a *audit) search(ctx context.Context) ([]orphans.Finding, error) {
 		return nil, err
 	}
 	found, err := orphans.Recorded(ctx, a.maas, claims.Audit(machines))
-	slices.SortFunc(found, func(a, b orphans.Finding) int { return strings.Compare(a.Machine.Hostname, b.Machine.Hostname) })
+	slices.SortFunc(found, func(a, b orphans.Finding) int {
+		return strings.Compare(a.Machine.Hostname, b.Machine.Hostname)
+	})
 	return found, err
 }
 
@@ -165,7 +170,9 @@ func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroun
 	}
 	second, err := a.search(ctx)
 	return slices.DeleteFunc(second, func(f orphans.Finding) bool {
-		return !slices.ContainsFunc(first, func(old orphans.Finding) bool { return old.Machine.SystemID == f.Machine.SystemID })
+		return !slices.ContainsFunc(first, func(old orphans.Finding) bool {
+			return old.Machine.SystemID == f.Machine.SystemID
+		})
 	}), err
 }
 
@@ -199,7 +206,8 @@ func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (ou
 	case one.Kept != "":
 		return outcomeLeft, one.Kept
 	case one.Doubt != "" && !slices.Contains(o.vouched, one.OwnerID):
-		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s if no other management cluster has the cluster", one.OwnerID)
+		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s if no other management cluster has the cluster",
+			one.OwnerID)
 	case o.yes:
 		return "", ""
 	}

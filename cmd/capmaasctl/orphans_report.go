@@ -44,7 +44,8 @@ type orphan struct {
 func newOrphan(f orphans.Finding) orphan {
 	m := f.Machine
 	o := orphan{
-		Name: m.Hostname, SystemID: m.SystemID, Kind: "bare-metal", State: m.StatusName, Zone: m.Zone.Name, VMHost: m.HostName(),
+		Name: m.Hostname, SystemID: m.SystemID, Kind: "bare-metal", State: m.StatusName, Zone: m.Zone.Name,
+		VMHost: m.HostName(),
 		Locked: m.Locked, OwnerID: f.OwnerID, Proof: f.Proof, Doubt: f.Doubt,
 	}
 	if f.VM() {
@@ -88,7 +89,8 @@ func (r *orphanReport) sumUp() {
 	case !r.Delete:
 		r.Summary = fmt.Sprintf("%d orphan(s). Nothing was changed: without --delete this only looks.", n)
 	default:
-		r.Summary = fmt.Sprintf("%d orphan(s): %d removed, %d left, %d failed.", n, counts[outcomeRemoved], counts[outcomeLeft], counts[outcomeFailed])
+		r.Summary = fmt.Sprintf("%d orphan(s): %d removed, %d left, %d failed.", n, counts[outcomeRemoved],
+			counts[outcomeLeft], counts[outcomeFailed])
 	}
 }
 

@@ -76,11 +76,15 @@ func planDrainCommand() command {
 }
 
 func planUpgrade(ctx context.Context, o options, _ surroundings) result {
-	return planned(ctx, o, "plan upgrade", func(p *planner.Planner) (*plan.Simulation, error) { return p.Upgrade(ctx, o.subject, o.toVersion) })
+	return planned(ctx, o, "plan upgrade", func(p *planner.Planner) (*plan.Simulation, error) {
+		return p.Upgrade(ctx, o.subject, o.toVersion)
+	})
 }
 
 func planDrain(ctx context.Context, o options, _ surroundings) result {
-	return planned(ctx, o, "plan drain", func(p *planner.Planner) (*plan.Simulation, error) { return p.Drain(ctx, o.subject) })
+	return planned(ctx, o, "plan drain", func(p *planner.Planner) (*plan.Simulation, error) {
+		return p.Drain(ctx, o.subject)
+	})
 }
 
 func planManifests(ctx context.Context, o options, s surroundings) result {
@@ -102,7 +106,9 @@ func planManifests(ctx context.Context, o options, s surroundings) result {
 }
 
 // planned runs one plan, and reports it.
-func planned(ctx context.Context, o options, command string, how func(*planner.Planner) (*plan.Simulation, error)) result {
+func planned(
+	ctx context.Context, o options, command string, how func(*planner.Planner) (*plan.Simulation, error),
+) result {
 	r := &planReport{Command: command, Steps: []plan.Step{}}
 	defer r.sumUp()
 	var simulation *plan.Simulation

@@ -68,9 +68,11 @@ func (r *planReport) sumUp() {
 	case len(r.Steps) == 0:
 		r.Summary = "There is nothing to do."
 	case r.Fits:
-		r.Summary = fmt.Sprintf("It fits: %d machine(s) created, %d deleted, %d stay. Nothing was changed.", counts[plan.Create], counts[plan.Delete], counts[plan.Keep])
+		r.Summary = fmt.Sprintf("It fits: %d machine(s) created, %d deleted, %d stay. Nothing was changed.",
+			counts[plan.Create], counts[plan.Delete], counts[plan.Keep])
 	default:
-		r.Summary = fmt.Sprintf("It does not fit: %d machine(s) created, %d deleted, then it waits. Nothing was changed.", counts[plan.Create], counts[plan.Delete])
+		r.Summary = fmt.Sprintf("It does not fit: %d machine(s) created, %d deleted, then it waits. Nothing was changed.",
+			counts[plan.Create], counts[plan.Delete])
 	}
 }
 
@@ -85,7 +87,8 @@ func (r *planReport) text(w io.Writer) error {
 			if !step.Fits {
 				fits = "no"
 			}
-			lines = append(lines, []any{step.Number, step.Action, step.Cluster, step.Owner, step.Machine, step.Host, step.Zone, fits})
+			lines = append(lines, []any{step.Number, step.Action, step.Cluster, step.Owner, step.Machine, step.Host, step.Zone,
+				fits})
 		}
 		if err := table(w, "STEP,ACTION,CLUSTER,OWNER,MACHINE,HOST,ZONE,FITS", lines); err != nil {
 			return err
@@ -102,7 +105,8 @@ func (r *planReport) text(w io.Writer) error {
 		fmt.Fprintf(w, "It takes at most %d calls to MAAS, beside the lists that all machines share.\n", r.Calls)
 	}
 	if r.Seconds > 0 {
-		fmt.Fprintf(w, "Its new machines take about %s to come up one after the other, by what others took. The drains of Nodes come on top.\n", duration.HumanDuration(time.Duration(r.Seconds)*time.Second))
+		fmt.Fprintf(w, "Its new machines take about %s to come up one after the other, by what others took. The drains of "+
+			"Nodes come on top.\n", duration.HumanDuration(time.Duration(r.Seconds)*time.Second))
 	}
 	_, err := fmt.Fprintln(w, r.Summary)
 	return err

@@ -75,9 +75,11 @@ func (c *checks) registration(ctx context.Context, client *maas.Client, o option
 			"MAAS has no VM host at %s with the LXD project %s", wanted.PowerAddress, wanted.Project)
 		return
 	}
-	other := slices.DeleteFunc(slices.Clone(changes), func(what string) bool { return what == "zone" || what == "resource pool" })
+	other := slices.DeleteFunc(slices.Clone(changes),
+		func(what string) bool { return what == "zone" || what == "resource pool" })
 	if len(other) > 0 {
-		c.failed("vm-host", "--apply on the node brings it up to date", "%s is registered with another %s", nameOf(*host), strings.Join(other, ", "))
+		c.failed("vm-host", "--apply on the node brings it up to date", "%s is registered with another %s", nameOf(*host),
+			strings.Join(other, ", "))
 	} else {
 		c.ok("vm-host", "it is registered as %s", nameOf(*host))
 	}
@@ -90,7 +92,8 @@ func (c *checks) notRegistered(err error) {
 	var taken *vmhosts.TakenError
 	switch {
 	case errors.As(err, &ambiguous):
-		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with their VM host",
+		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with "+
+			"their VM host",
 			"MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
 	case errors.As(err, &taken):
 		c.failed("vm-host", taken.Remedy()+"; --vm-host-name gives this one another name", "%s", taken.Problem())
@@ -202,7 +205,8 @@ func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) boo
 	if len(facts.Addresses) > 0 {
 		there = "on " + strings.Join(facts.Addresses, ", ")
 	}
-	c.failed(lineName(lxdnode.StepListen), "`capmaasctl check lxd --apply` lets it listen; or is this not the node of --node-ip?",
+	c.failed(lineName(lxdnode.StepListen), "`capmaasctl check lxd --apply` lets it listen; or is this not the node of "+
+		"--node-ip?",
 		"this LXD listens %s, not on %s", there, o.address)
 	return false
 }
@@ -216,7 +220,9 @@ func (c *checks) unmistakable(ctx context.Context, node *lxdnode.Node) bool {
 
 // withKeys completes the registration. A host that MAAS already has keeps its name and its certificate, so that another
 // program that manages it, such as the initializer, does not have to restore them.
-func withKeys(ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration) (vmhosts.Registration, error) {
+func withKeys(
+	ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration,
+) (vmhosts.Registration, error) {
 	host, err := service.Find(ctx, wanted)
 	if err == nil && host == nil && wanted.Name == "" {
 		if wanted.Name, err = os.Hostname(); err != nil {
@@ -253,13 +259,14 @@ func awaitResources(ctx context.Context, client *maas.Client, host maas.VMHost) 
 		return host
 	}
 	// The result is in the host; a timeout is no error of its own.
-	_ = wait.PollUntilContextTimeout(ctx, resourcesInterval, resourcesWait, false, func(ctx context.Context) (bool, error) {
-		now, err := client.GetVMHost(ctx, host.ID)
-		if err != nil {
-			return errors.Is(err, maas.NotFound), nil
-		}
-		host = now
-		return host.ResourcesKnown(), nil
-	})
+	_ = wait.PollUntilContextTimeout(ctx, resourcesInterval, resourcesWait, false,
+		func(ctx context.Context) (bool, error) {
+			now, err := client.GetVMHost(ctx, host.ID)
+			if err != nil {
+				return errors.Is(err, maas.NotFound), nil
+			}
+			host = now
+			return host.ResourcesKnown(), nil
+		})
 	return host
 }

@@ -34,7 +34,8 @@ const (
 )
 
 // errDirectoryRemoved ends the initializer: if LXD is installed again, only a new container sees the new directory.
-var errDirectoryRemoved = errors.New("LXD's directory was removed from the node; a new container is needed to see a new one")
+var errDirectoryRemoved = errors.New("LXD's directory was removed from the node; a new container is needed to see a " +
+	"new one")
 
 // agent makes one node an LXD host and keeps it one.
 type agent struct {
@@ -82,7 +83,8 @@ func (a *agent) delay(failed error) time.Duration {
 		return wait.Jitter(a.options.checkInterval, jitter)
 	}
 	if a.retry.Duration == 0 {
-		a.retry = wait.Backoff{Duration: min(firstRetry, a.options.checkInterval), Factor: 2, Steps: 64, Cap: a.options.checkInterval, Jitter: jitter}
+		a.retry = wait.Backoff{Duration: min(firstRetry, a.options.checkInterval), Factor: 2, Steps: 64,
+			Cap: a.options.checkInterval, Jitter: jitter}
 	}
 	return max(a.retry.Step(), problemOf(failed).retryAfter)
 }

@@ -67,7 +67,8 @@ func (c credentials) config() (maas.Config, error) {
 }
 
 // credentialVariables are the settings of the fields of maas.Config.
-var credentialVariables = map[string]string{"endpoint": "MAAS_ENDPOINT", "apiKey": "MAAS_API_KEY", "caBundle": "MAAS_CONFIG_DIR"}
+var credentialVariables = map[string]string{"endpoint": "MAAS_ENDPOINT", "apiKey": "MAAS_API_KEY",
+	"caBundle": "MAAS_CONFIG_DIR"}
 
 // invalid returns the errors in the form of values, except of those that could not be read.
 func invalid(config maas.Config, unread []error) []error {

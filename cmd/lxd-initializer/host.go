@@ -93,7 +93,8 @@ func (p *pass) register(ctx context.Context) error {
 	case result.Created:
 		p.event(corev1.EventTypeNormal, "VMHostRegistered", "MAAS has this node as VM host %s", result.Host.Name)
 	case len(result.Changes) > 0:
-		p.event(corev1.EventTypeNormal, "VMHostUpdated", "MAAS has a new %s of VM host %s", strings.Join(result.Changes, ", "), result.Host.Name)
+		p.event(corev1.EventTypeNormal, "VMHostUpdated", "MAAS has a new %s of VM host %s",
+			strings.Join(result.Changes, ", "), result.Host.Name)
 	}
 	return err
 }
@@ -158,7 +159,8 @@ func (p *pass) distrustUnused(ctx context.Context) error {
 		if _, err := p.lxd.Forget(ctx, fingerprint); err != nil {
 			return err
 		}
-		p.event(corev1.EventTypeNormal, "CertificateRemoved", "LXD no longer trusts an earlier certificate of this node, %s: nothing uses it any more", short(fingerprint))
+		p.event(corev1.EventTypeNormal, "CertificateRemoved",
+			"LXD no longer trusts an earlier certificate of this node, %s: nothing uses it any more", short(fingerprint))
 	}
 	return nil
 }
@@ -191,7 +193,8 @@ func (p *pass) checkMachine(context.Context) error {
 	if on := p.host.Host.SystemID; systemID != "" && on != "" && on != systemID {
 		return &problem{
 			reason: reasonWrongMachine, status: corev1.ConditionFalse, permanent: true,
-			message: fmt.Sprintf("MAAS has VM host %s on machine %s, but the Node's provider ID names machine %s: release neither; "+
+			message: fmt.Sprintf("MAAS has VM host %s on machine %s, but the Node's provider ID names machine %s: release "+
+				"neither; "+
 				"find the interface in MAAS that is on the wrong machine", p.host.Name, on, systemID),
 		}
 	}

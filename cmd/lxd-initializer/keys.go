@@ -42,7 +42,8 @@ func (p *pass) keepKeys(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the Secret %s: %w", p.keysName(), err)
 	}
-	p.secret, p.keys = secret, lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
+	p.secret, p.keys = secret, lxdnode.Keys{Certificate: secret.Data[corev1.TLSCertKey],
+		Key: secret.Data[corev1.TLSPrivateKeyKey]}
 	if secret.Type != corev1.SecretTypeTLS || !usable(p.keys) {
 		return p.replaceKeys(ctx, "can't be used")
 	}
@@ -151,7 +152,8 @@ func (p *pass) deleteKeys(ctx context.Context) error {
 
 // deleteSecret deletes this Secret, and not one that replaced it.
 func (p *pass) deleteSecret(ctx context.Context, secret *corev1.Secret) error {
-	err := p.secrets().Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(secret.UID))})
+	err := p.secrets().Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(
+		secret.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the Secret %s: %w", secret.Name, err)
 	}

@@ -43,7 +43,8 @@ func newMetrics() *metrics {
 		}),
 		lastSuccess: gauge("last_success_timestamp_seconds", "When a pass last found, or made, all as it should be."),
 		steps: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: metricsPrefix + "step_ok", Help: "Whether a step of the last pass succeeded; steps that it did not reach have no value.",
+			Name: metricsPrefix + "step_ok", Help: "Whether a step of the last pass succeeded; steps that it did not reach " +
+				"have no value.",
 		}, []string{"step"}),
 		cores:  gauge("host_cores", "Cores that MAAS knows of the VM host; 0 until it does."),
 		memory: gauge("host_memory_bytes", "Memory that MAAS knows of the VM host; 0 until it does."),

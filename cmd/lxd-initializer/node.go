@@ -30,7 +30,8 @@ const component = "lxd-initializer"
 func newRecorder(kube kubernetes.Interface, nodeName string) (recorder record.EventRecorder, stop func()) {
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: nodeName}), broadcaster.Shutdown
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component, Host: nodeName}),
+		broadcaster.Shutdown
 }
 
 func (a *agent) getNode(ctx context.Context) (*corev1.Node, error) {
@@ -106,7 +107,8 @@ func (p *pass) report(ctx context.Context, failed error) error {
 		errs = append(errs, p.setLabel(ctx, "true"))
 	}
 	wanted := p.condition(failed)
-	if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason && before.Message == wanted.Message {
+	if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason &&
+		before.Message == wanted.Message {
 		return errors.Join(errs...)
 	}
 	errs = append(errs, p.setCondition(ctx, wanted, before))
@@ -147,8 +149,10 @@ func (p *pass) condition(failed error) corev1.NodeCondition {
 
 // offerMessage changes with everything that is offered: the manager is woken when the message changes.
 func (p *pass) offerMessage() string {
-	message := fmt.Sprintf("LXD at %s (certificate %s) trusts the key pair %s for the project %s; MAAS has no VM hosts, so the manager makes an LXDHost",
-		p.options.powerAddress(p.address), shortFingerprint(p.offered), shortFingerprint(p.keys.Certificate), p.options.lxd.Project)
+	message := fmt.Sprintf("LXD at %s (certificate %s) trusts the key pair %s for the project %s; MAAS has no VM hosts, "+
+		"so the manager makes an LXDHost",
+		p.options.powerAddress(p.address), shortFingerprint(p.offered), shortFingerprint(p.keys.Certificate),
+		p.options.lxd.Project)
 	if p.earlier > 0 {
 		message += fmt.Sprintf("; %d earlier one(s) stay trusted, because MAAS switches VMs with them", p.earlier)
 	}
@@ -199,7 +203,8 @@ func (p *pass) setCondition(ctx context.Context, c corev1.NodeCondition, before 
 
 // setLabel sets the label, or removes it when value is nil.
 func (p *pass) setLabel(ctx context.Context, value any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{infrav1.LXDHostLabel: value}}})
+	labels := map[string]any{infrav1.LXDHostLabel: value}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 	if err != nil {
 		return fmt.Errorf("writing the Node's label: %w", err)
 	}
@@ -225,7 +230,8 @@ func (p *pass) begin(ctx context.Context) error {
 		return nil
 	}
 	return p.setCondition(ctx, corev1.NodeCondition{
-		Type: infrav1.LXDHostReadyNodeCondition, Status: corev1.ConditionFalse, Reason: reasonPreparing, Message: "the node is made an LXD host",
+		Type: infrav1.LXDHostReadyNodeCondition, Status: corev1.ConditionFalse, Reason: reasonPreparing,
+		Message: "the node is made an LXD host",
 	}, before)
 }
 

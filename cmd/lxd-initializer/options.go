@@ -87,12 +87,18 @@ func (o *options) nodeSettings() []setting {
 	return []setting{
 		{flag: "node-name", usage: "Name of the Kubernetes node. Required.", set: verbatim(&o.nodeName, isNodeName)},
 		{flag: "node-ip", usage: "Address at which MAAS reaches the node. Default: the Node's InternalIP.", set: o.setNodeIP},
-		{flag: "storage-backend", fallback: "zfs", usage: "Driver of the storage pool: zfs, btrfs, lvm or dir.", set: verbatim(&o.lxd.StorageBackend, anything)},
-		{flag: "storage-size", fallback: "50", usage: "Size of the storage pool in GB; a pool of the driver dir has none.", set: number(&o.lxd.StorageSizeGB)},
-		{flag: "storage-pool", fallback: "default", usage: "Name of the storage pool in LXD.", set: verbatim(&o.lxd.StoragePool, anything)},
-		{flag: "network-bridge", fallback: "br0", usage: "Bridge of the node that VMs are connected to.", set: verbatim(&o.lxd.NetworkBridge, anything)},
-		{flag: "create-bridge", fallback: "false", usage: "Make a managed LXD bridge of that name where there is none.", set: boolean(&o.lxd.CreateBridge)},
-		{flag: "lxd-project", fallback: "maas", usage: "Project in LXD that MAAS uses.", set: verbatim(&o.lxd.Project, anything)},
+		{flag: "storage-backend", fallback: "zfs", usage: "Driver of the storage pool: zfs, btrfs, lvm or dir.",
+			set: verbatim(&o.lxd.StorageBackend, anything)},
+		{flag: "storage-size", fallback: "50", usage: "Size of the storage pool in GB; a pool of the driver dir has none.",
+			set: number(&o.lxd.StorageSizeGB)},
+		{flag: "storage-pool", fallback: "default", usage: "Name of the storage pool in LXD.",
+			set: verbatim(&o.lxd.StoragePool, anything)},
+		{flag: "network-bridge", fallback: "br0", usage: "Bridge of the node that VMs are connected to.",
+			set: verbatim(&o.lxd.NetworkBridge, anything)},
+		{flag: "create-bridge", fallback: "false", usage: "Make a managed LXD bridge of that name where there is none.",
+			set: boolean(&o.lxd.CreateBridge)},
+		{flag: "lxd-project", fallback: "maas", usage: "Project in LXD that MAAS uses.",
+			set: verbatim(&o.lxd.Project, anything)},
 		{
 			flag: "lxd-socket", set: o.setSockets,
 			usage: "Paths of LXD's unix socket, separated by commas: the first that accepts connections is used. " +
@@ -107,15 +113,18 @@ func (o *options) nodeSettings() []setting {
 
 func (o *options) agentSettings() []setting {
 	return []setting{
-		{flag: "maas-endpoint", usage: "URL of MAAS. Default: the content of config/maasEndpoint below the MAAS config dir.", set: verbatim(&o.credentials.endpoint, anything)},
+		{flag: "maas-endpoint", usage: "URL of MAAS. Default: the content of config/maasEndpoint below the MAAS config dir.",
+			set: verbatim(&o.credentials.endpoint, anything)},
 		{
 			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: verbatim(&o.credentials.apiKey, anything),
-			usage: "File with the API key of one of these: " + rights.Registration.Users("") + ". MAAS_API_KEY holds the key itself. " +
+			usage: "File with the API key of one of these: " + rights.Registration.Users("") +
+				". MAAS_API_KEY holds the key itself. " +
 				"Default: credentials/apiKey below the MAAS config dir.",
 		},
 		{
 			flag: "maas-config-dir", fallback: "/etc/capmaas", set: verbatim(&o.credentials.dir, isPath),
-			usage: "Directory with config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle, for credentials that are not set otherwise. " +
+			usage: "Directory with config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle, for " +
+				"credentials that are not set otherwise. " +
 				"They are read again when they change.",
 		},
 		{
@@ -126,11 +135,15 @@ func (o *options) agentSettings() []setting {
 			flag: "resource-pool", fallback: "default", empty: true, set: verbatim(&o.resourcePool, isMAASName),
 			usage: "Resource pool of the VM host in MAAS. Empty: the one that MAAS gives it.",
 		},
-		{flag: "pod-namespace", fallback: "capmaas-system", usage: "Namespace of the Secret with the node's key pair.", set: verbatim(&o.namespace, isNamespace)},
-		{flag: "check-interval", fallback: "1m", usage: "How often everything is checked again, and what drifted repaired.", set: o.setInterval},
-		{flag: "health-addr", fallback: ":9440", usage: "Address of /healthz and /readyz.", set: verbatim(&o.healthAddr, isAddress)},
+		{flag: "pod-namespace", fallback: "capmaas-system", usage: "Namespace of the Secret with the node's key pair.",
+			set: verbatim(&o.namespace, isNamespace)},
+		{flag: "check-interval", fallback: "1m", usage: "How often everything is checked again, and what drifted repaired.",
+			set: o.setInterval},
+		{flag: "health-addr", fallback: ":9440", usage: "Address of /healthz and /readyz.",
+			set: verbatim(&o.healthAddr, isAddress)},
 		{flag: "metrics-addr", fallback: ":8080", usage: "Address of /metrics.", set: verbatim(&o.metricsAddr, isAddress)},
-		{flag: "log-level", fallback: "info", usage: "debug, info or error.", set: verbatim(&o.logLevel, oneOf("debug", "info", "error"))},
+		{flag: "log-level", fallback: "info", usage: "debug, info or error.",
+			set: verbatim(&o.logLevel, oneOf("debug", "info", "error"))},
 		{flag: "log-format", fallback: "json", usage: "json or text.", set: verbatim(&o.logFormat, oneOf("json", "text"))},
 	}
 }

@@ -21,10 +21,11 @@ import (
 
 // # Nodes of host clusters
 //
-// The condition `capmaas.io/LXDHostReady` of a Node [shows how far it is](troubleshooting.md#a-node-does-not-become-a-vm-host)
-// with becoming a host. Other reasons than these mean what they mean [everywhere](#everywhere): correct
-// `lxdConfig.credentialsRef`; its key needs [the right](security.md#the-least-key) for `registration`. `Retiring` and
-// `Retired`: [when a host goes](host-clusters.md#when-a-host-goes).
+// The condition `capmaas.io/LXDHostReady` of a Node [shows how far it
+// is](troubleshooting.md#a-node-does-not-become-a-vm-host) with becoming a host. Other reasons than these mean what
+// they mean [everywhere](#everywhere): correct `lxdConfig.credentialsRef`; its key needs [the
+// right](security.md#the-least-key) for `registration`. `Retiring` and `Retired`: [when a host
+// goes](host-clusters.md#when-a-host-goes).
 const (
 	// reasonPreparing: it has begun.
 	//   - You: wait.

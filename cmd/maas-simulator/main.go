@@ -33,7 +33,8 @@ func main() {
 	var c config
 	flag.StringVar(&c.listen, "listen", "127.0.0.1:5240", "address to listen on")
 	flag.StringVar(&c.region, "region", "", "YAML file that describes the region (required)")
-	flag.StringVar(&c.version, "maas-version", "", "MAAS version: "+simulator.Series()+", or one of their point releases (default "+simulator.DefaultVersion.String()+")")
+	flag.StringVar(&c.version, "maas-version", "", "MAAS version: "+simulator.Series()+
+		", or one of their point releases (default "+simulator.DefaultVersion.String()+")")
 	flag.Float64Var(&c.timeScale, "time-scale", 1, "how fast the region's timings pass; at 60 a minute passes in a second")
 	flag.Int64Var(&c.seed, "seed", 1, "seed of ids, names, MAC addresses and chances")
 	flag.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -37,7 +37,8 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) int {
 	opts := defaultOptions()
 	flags := pflag.NewFlagSet("manager "+checkCommand, pflag.ContinueOnError)
 	flags.SetOutput(errOut)
-	flags.StringVar(&opts.reconcile.Credentials.Dir, "maas-config-dir", opts.reconcile.Credentials.Dir, "Directory with the manager's own MAAS credentials.")
+	flags.StringVar(&opts.reconcile.Credentials.Dir, "maas-config-dir", opts.reconcile.Credentials.Dir,
+		"Directory with the manager's own MAAS credentials.")
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return 0
 	} else if err != nil || flags.NArg() > 0 {
@@ -74,7 +75,8 @@ func unexpected(args []string) error {
 
 // needed are the kinds that the manager works with, by API version.
 var needed = map[string][]string{
-	infrav1.GroupVersion.String():   {"LXDHost", "MaasCluster", "MaasClusterTemplate", "MaasMachine", "MaasMachineTemplate", "MaasRemediation", "MaasRemediationTemplate"},
+	infrav1.GroupVersion.String(): {"LXDHost", "MaasCluster", "MaasClusterTemplate", "MaasMachine",
+		"MaasMachineTemplate", "MaasRemediation", "MaasRemediationTemplate"},
 	clusterv1.GroupVersion.String(): {"Cluster", "Machine"},
 }
 
@@ -116,7 +118,8 @@ func checkKubernetes(context.Context, options) (string, error) {
 
 // checkMAAS checks that MAAS accepts the manager's own credentials, if it has any.
 func checkMAAS(ctx context.Context, opts options) (string, error) {
-	if !given(opts.reconcile.Credentials.Dir, "config/maasEndpoint") && !given(opts.reconcile.Credentials.Dir, "credentials/apiKey") {
+	if !given(opts.reconcile.Credentials.Dir, "config/maasEndpoint") &&
+		!given(opts.reconcile.Credentials.Dir, "credentials/apiKey") {
 		return "the manager has no credentials of its own: each MaasCluster has to name a Secret in spec.credentialsRef", nil
 	}
 	config, err := opts.reconcile.Credentials.Read()
@@ -140,10 +143,12 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 	case err != nil:
 		return "", err
 	case may == "" && !user.Administrator:
-		return "", fmt.Errorf("MAAS %s at %s takes the API key, but its user %s is no administrator: VM hosts, DNS and the deletion of machines are for administrators",
+		return "", fmt.Errorf("MAAS %s at %s takes the API key, but its user %s is no administrator: VM hosts, DNS and the "+
+			"deletion of machines are for administrators",
 			version, config.Endpoint, user.Username)
 	case may == "":
-		return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint, user.Username), nil
+		return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint,
+			user.Username), nil
 	}
 	return fmt.Sprintf("MAAS %s at %s takes the API key of %s, %s", version, config.Endpoint, user.Username, may), nil
 }
@@ -176,7 +181,8 @@ func uses(ctx context.Context, api *maas.Client) (string, error) {
 		}
 	}
 	if len(may) == 0 {
-		return "", errors.New("MAAS takes the API key, and its user has no entitlement that the manager could use (docs/security.md)")
+		return "", errors.New("MAAS takes the API key, and its user has no entitlement that the manager could use " +
+			"(docs/security.md)")
 	}
 	return "which is for: " + strings.Join(may, "; "), nil
 }

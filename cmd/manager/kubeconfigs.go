@@ -20,7 +20,9 @@ type kubeconfigs struct {
 }
 
 // Get reads one Secret.
-func (k kubeconfigs) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (k kubeconfigs) Get(
+	ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
 	if err := k.Reader.Get(ctx, key, object, options...); err != nil {
 		return err
 	}
@@ -38,7 +40,8 @@ type foreignFileError struct {
 }
 
 func (e *foreignFileError) Error() string {
-	return fmt.Sprintf("the kubeconfig in Secret %s has the field %s: kubeconfigs that name files or programs are not used", e.secret, e.field)
+	return fmt.Sprintf("the kubeconfig in Secret %s has the field %s: kubeconfigs that name files or programs are not "+
+		"used", e.secret, e.field)
 }
 
 // selfContained refuses a kubeconfig that refers to a file or a program.
@@ -53,8 +56,9 @@ func selfContained(s *corev1.Secret) error {
 	}
 	for _, user := range config.AuthInfos {
 		for field, given := range map[string]bool{
-			"client-certificate": user.ClientCertificate != "", "client-key": user.ClientKey != "", "tokenFile": user.TokenFile != "",
-			"exec": user.Exec != nil,
+			"client-certificate": user.ClientCertificate != "", "client-key": user.ClientKey != "",
+			"tokenFile": user.TokenFile != "",
+			"exec":      user.Exec != nil,
 		} {
 			elsewhere[field] = elsewhere[field] || given
 		}

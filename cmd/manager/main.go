@@ -61,7 +61,8 @@ func run(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	log.Info("Starting", "version", version, "namespace", opts.reconcile.Namespace, "watchFilter", opts.reconcile.WatchFilter)
+	log.Info("Starting", "version", version, "namespace", opts.reconcile.Namespace, "watchFilter",
+		opts.reconcile.WatchFilter)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running the manager: %w", err)
 	}

@@ -115,7 +115,8 @@ func (r *Reconciler) enqueueHeld(
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	for {
-		err := r.APIReader.List(ctx, list, client.InNamespace(r.Namespace), client.Limit(secretsPage), client.Continue(list.Continue))
+		err := r.APIReader.List(ctx, list, client.InNamespace(r.Namespace), client.Limit(secretsPage),
+			client.Continue(list.Continue))
 		if err != nil {
 			return fmt.Errorf("listing Secrets for those with the finalizer %s: %w", infrav1.CredentialsFinalizer, err)
 		}
@@ -199,7 +200,9 @@ func hold(ctx context.Context, c client.Client, reader client.Reader, key client
 	return patchFinalizers(ctx, c, secret, controllerutil.AddFinalizer)
 }
 
-func secretMetadata(ctx context.Context, reader client.Reader, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
+func secretMetadata(
+	ctx context.Context, reader client.Reader, key client.ObjectKey,
+) (*metav1.PartialObjectMetadata, error) {
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	if err := reader.Get(ctx, key, secret); err != nil {

@@ -40,20 +40,24 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, deci
 	if decided.action == rollOut {
 		err = r.rollOut(ctx, v)
 	} else {
-		err = r.Client.Delete(ctx, v.machine, client.Preconditions{UID: &v.machine.UID, ResourceVersion: &v.machine.ResourceVersion})
+		err = r.Client.Delete(ctx, v.machine, client.Preconditions{UID: &v.machine.UID,
+			ResourceVersion: &v.machine.ResourceVersion})
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return *waiting("it has changed a moment ago"), nil
 	case apierrors.IsForbidden(err):
-		return *held("the manager may not replace it: set the chart's value %s; the API server says: %v", enabledValue, err), nil
+		return *held("the manager may not replace it: set the chart's value %s; the API server says: %v", enabledValue,
+			err), nil
 	case err != nil:
 		return verdict{}, fmt.Errorf("replacing Machine %s: %w", client.ObjectKeyFromObject(v.machine), err)
 	case v.owner.controlPlane != nil && v.owner.controlPlane.noRollout:
 		return decide(v, r.Clock.Now()), nil
 	}
-	r.Recorder.Eventf(v.maasMachine, host, corev1.EventTypeNormal, "Evacuating", "Evacuate", "it leaves LXDHost %s: %s", host.Name, decided.message)
-	ctrl.LoggerFrom(ctx).Info("A VM leaves its host", "lxdHost", client.ObjectKeyFromObject(host), "maasMachine", v.key(), "message", decided.message)
+	r.Recorder.Eventf(v.maasMachine, host, corev1.EventTypeNormal, "Evacuating", "Evacuate", "it leaves LXDHost %s: %s",
+		host.Name, decided.message)
+	ctrl.LoggerFrom(ctx).Info("A VM leaves its host", "lxdHost", client.ObjectKeyFromObject(host), "maasMachine", v.key(),
+		"message", decided.message)
 	return decided, nil
 }
 
@@ -62,7 +66,8 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, deci
 func (r *Reconciler) rollOut(ctx context.Context, v *vm) error {
 	cp := v.owner.controlPlane
 	before := cp.object.DeepCopy()
-	if err := unstructured.SetNestedField(cp.object.Object, r.Clock.Now().UTC().Format(time.RFC3339), rolloutAfterPath...); err != nil {
+	if err := unstructured.SetNestedField(cp.object.Object, r.Clock.Now().UTC().Format(time.RFC3339),
+		rolloutAfterPath...); err != nil {
 		return fmt.Errorf("setting spec.rollout.after: %w", err)
 	}
 	err := r.Client.Patch(ctx, cp.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

@@ -71,7 +71,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "evacuation")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("evacuation").
-		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(func(
+			_ context.Context, object client.Object) []reconcile.Request {
 			return when(isConcerned(object.(*infrav1.LXDHost)))
 		})).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
@@ -123,7 +124,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
 		switch {
-		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host) || !r.Scopes.Places.Has(host):
+		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) ||
+			annotations.HasPaused(host) || !r.Scopes.Places.Has(host):
 		case isToBeEmpty(host):
 			evacuating = append(evacuating, &evacuation{host: host})
 		default:
@@ -166,12 +168,14 @@ func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) err
 		errs = append(errs, r.proceed(ctx, now, e))
 		var left []infrav1.LXDEvacuationVM
 		for i, v := range e.vms {
-			left = append(left, infrav1.LXDEvacuationVM{Machine: v.key(), State: e.verdicts[i].state, Message: e.verdicts[i].message})
+			left = append(left, infrav1.LXDEvacuationVM{Machine: v.key(), State: e.verdicts[i].state,
+				Message: e.verdicts[i].message})
 		}
 		was := conditions.IsTrue(e.host, infrav1.EvacuatedCondition)
 		err := r.store(ctx, e.host, func() { conclude(e.host, left, r.Enabled) })
 		if errs = append(errs, err); err == nil && !was && conditions.IsTrue(e.host, infrav1.EvacuatedCondition) {
-			r.Recorder.Eventf(e.host, nil, corev1.EventTypeNormal, infrav1.EvacuatedReason, "Evacuate", "no VM of a MaasMachine is left on the host")
+			r.Recorder.Eventf(e.host, nil, corev1.EventTypeNormal, infrav1.EvacuatedReason, "Evacuate",
+				"no VM of a MaasMachine is left on the host")
 		}
 	}
 	return kerrors.NewAggregate(errs)
@@ -182,7 +186,8 @@ func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error
 	var errs []error
 	for _, v := range e.vms {
 		if !r.Enabled {
-			e.verdicts = append(e.verdicts, *held("the manager may not replace its Machine: set the chart's value %s to true", enabledValue))
+			e.verdicts = append(e.verdicts, *held("the manager may not replace its Machine: set the chart's value %s to true",
+				enabledValue))
 			continue
 		}
 		if err := r.look(ctx, v); err != nil {
@@ -229,7 +234,8 @@ func (r *Reconciler) store(ctx context.Context, host *infrav1.LXDHost, change fu
 		return fmt.Errorf("preparing to patch LXDHost %s: %w", host.Name, err)
 	}
 	change()
-	if err := helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{infrav1.EvacuatedCondition}}); client.IgnoreNotFound(err) != nil {
+	err = helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{infrav1.EvacuatedCondition}})
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patching LXDHost %s: %w", host.Name, err)
 	}
 	return nil

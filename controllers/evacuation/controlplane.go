@@ -54,14 +54,16 @@ func readOwner(object *unstructured.Unstructured) (*owner, error) {
 			break
 		}
 	}
-	if surge, found, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "rollout", "strategy", "rollingUpdate", "maxSurge"); found {
+	if surge, found, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "rollout", "strategy", "rollingUpdate",
+		"maxSurge"); found {
 		cp.maxSurge = fmt.Sprint(surge)
 	}
 	if text, found, _ := unstructured.NestedString(object.Object, rolloutAfterPath...); found {
 		cp.rolloutAfter, _ = time.Parse(time.RFC3339, text) // The API server accepts only a time.
 	}
 	o := &owner{
-		kind: object.GetKind(), name: object.GetName(), deleting: object.GetDeletionTimestamp() != nil, replicas: int(replicas), controlPlane: cp,
+		kind: object.GetKind(), name: object.GetName(), deleting: object.GetDeletionTimestamp() != nil,
+		replicas: int(replicas), controlPlane: cp,
 	}
 	if annotations.HasPaused(object) {
 		o.paused = "its " + o.kind
@@ -89,7 +91,8 @@ var controlPlaneRules = []rule{
 	},
 	func(v *vm, _ time.Time) *verdict {
 		cp := v.owner.controlPlane
-		rolling := meta.IsStatusConditionTrue(cp.conditions, clusterv1.RollingOutCondition) || (cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
+		rolling := meta.IsStatusConditionTrue(cp.conditions, clusterv1.RollingOutCondition) ||
+			(cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
 		switch {
 		case !cp.observed:
 			return waiting("its %s %s has changed, and its controller has not seen that yet", v.owner.kind, v.owner.name)
@@ -104,7 +107,8 @@ var controlPlaneRules = []rule{
 				return waiting("Machine %s of the same control plane is not healthy: %s", m.Name, why)
 			}
 		}
-		if why := controlplane.Sickness(v.owner.controlPlane.conditions, controlplane.MachineSickness(v.machine) != ""); why != "" {
+		if why := controlplane.Sickness(v.owner.controlPlane.conditions,
+			controlplane.MachineSickness(v.machine) != ""); why != "" {
 			return waiting("its %s %s is not healthy: %s", v.owner.kind, v.owner.name, why)
 		}
 		return nil
@@ -120,7 +124,8 @@ func replacement(v *vm, now time.Time) *verdict {
 	case v.owner.replicas != 1 || !v.machine.CreationTimestamp.Time.Before(after):
 		return nil
 	case after.After(now):
-		return held("its %s %s is to be rolled out only at %s: wait, or remove spec.rollout.after", v.owner.kind, v.owner.name, after.UTC().Format(time.RFC3339))
+		return held("its %s %s is to be rolled out only at %s: wait, or remove spec.rollout.after", v.owner.kind,
+			v.owner.name, after.UTC().Format(time.RFC3339))
 	}
 	return leaving("its %s %s replaces it by a new Machine, which is made first", v.owner.kind, v.owner.name)
 }
@@ -133,10 +138,13 @@ func alone(v *vm, _ time.Time) *verdict {
 	case v.owner.replicas != 1:
 		return nil
 	case cp.noRollout:
-		return held("it is the only Machine of its control plane, and a %s has no spec.rollout.after, by which a new one is made first: %s", v.owner.kind, remedy)
+		return held("it is the only Machine of its control plane, and a %s has no spec.rollout.after, by which a new one "+
+			"is made first: %s", v.owner.kind, remedy)
 	case cp.maxSurge == "0" || cp.maxSurge == "0%":
-		return held("it is the only Machine of its control plane, and a new one can't be made first: set spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1",
+		return held("it is the only Machine of its control plane, and a new one can't be made first: set "+
+			"spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1",
 			v.owner.kind, v.owner.name)
 	}
-	return &verdict{rollOut, infrav1.LXDVMLeaving, fmt.Sprintf("its %s %s replaces it by a new Machine, which is made first", v.owner.kind, v.owner.name)}
+	return &verdict{rollOut, infrav1.LXDVMLeaving, fmt.Sprintf("its %s %s replaces it by a new Machine, which is made "+
+		"first", v.owner.kind, v.owner.name)}
 }

@@ -114,16 +114,19 @@ var common = []rule{
 	func(v *vm, _ time.Time) *verdict {
 		switch {
 		case v.machine != nil && !v.machine.DeletionTimestamp.IsZero():
-			return leaving("its Machine is being deleted%s", report.After(conditions.GetMessage(v.machine, clusterv1.DeletingCondition)))
+			return leaving("its Machine is being deleted%s",
+				report.After(conditions.GetMessage(v.machine, clusterv1.DeletingCondition)))
 		case !v.maasMachine.DeletionTimestamp.IsZero():
-			return leaving("its VM is being deleted%s", report.After(conditions.GetMessage(v.maasMachine, infrav1.ReadyCondition)))
+			return leaving("its VM is being deleted%s", report.After(conditions.GetMessage(v.maasMachine,
+				infrav1.ReadyCondition)))
 		}
 		return nil
 	},
 	func(v *vm, _ time.Time) *verdict {
 		switch {
 		case v.machine == nil:
-			return held("no Machine owns it: kubectl delete maasmachine %s --namespace %s, if nothing needs it", v.maasMachine.Name, v.maasMachine.Namespace)
+			return held("no Machine owns it: kubectl delete maasmachine %s --namespace %s, if nothing needs it",
+				v.maasMachine.Name, v.maasMachine.Namespace)
 		case v.cluster == nil:
 			return held("there is no Cluster %s: delete its Machine, if nothing needs it", v.machine.Spec.ClusterName)
 		case !v.cluster.DeletionTimestamp.IsZero():
@@ -140,7 +143,8 @@ var common = []rule{
 	},
 	func(v *vm, _ time.Time) *verdict {
 		if v.owner == nil {
-			return held("nothing would replace its Machine, which belongs to no MachineSet and no control plane that can be read: if the Machine may go, "+
+			return held("nothing would replace its Machine, which belongs to no MachineSet and no control plane that can be "+
+				"read: if the Machine may go, "+
 				"kubectl delete machine %s --namespace %s", v.machine.Name, v.machine.Namespace)
 		}
 		if v.owner.deleting {
@@ -182,7 +186,8 @@ var workerRules = []rule{
 			}
 		}
 		if missing := v.owner.replicas - available; missing > max(v.owner.workers.maxUnavailable, 1) {
-			return waiting("its %s %s has only %d other available Machine(s) of %d", v.owner.kind, v.owner.name, available, v.owner.replicas)
+			return waiting("its %s %s has only %d other available Machine(s) of %d", v.owner.kind, v.owner.name, available,
+				v.owner.replicas)
 		}
 		return nil
 	},

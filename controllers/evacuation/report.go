@@ -52,7 +52,8 @@ func conclude(host *infrav1.LXDHost, left []infrav1.LXDEvacuationVM, enabled boo
 	}
 	switch {
 	case len(left) > 0 && !enabled:
-		condition(infrav1.EvacuationNotEnabledReason, "the manager may not replace the Machines of the %d VM(s) on this host: set the chart's value %s to true", len(left), enabledValue)
+		condition(infrav1.EvacuationNotEnabledReason, "the manager may not replace the Machines of the %d VM(s) on this "+
+			"host: set the chart's value %s to true", len(left), enabledValue)
 	case len(left) > 0 && int(status.Held) == len(left):
 		condition(infrav1.VMsHeldReason, "%s", list(left))
 	case len(left) > 0:
@@ -60,7 +61,8 @@ func conclude(host *infrav1.LXDHost, left []infrav1.LXDEvacuationVM, enabled boo
 	case there < 0:
 		condition(infrav1.EvacuatingReason, "it is not known yet which VMs are on the host")
 	case there > 0:
-		condition(infrav1.EvacuatingReason, "status.vms counts %d VM(s) that no MaasMachine is known to have here: if that stays, capmaasctl orphans shows what was left over", there)
+		condition(infrav1.EvacuatingReason, "status.vms counts %d VM(s) that no MaasMachine is known to have here: if that "+
+			"stays, capmaasctl orphans shows what was left over", there)
 	default:
 		report.SetTrue(host, infrav1.EvacuatedCondition, infrav1.EvacuatedReason)
 	}

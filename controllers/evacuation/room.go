@@ -105,9 +105,11 @@ func (now *round) peers(of *infrav1.MaasMachine) []lxd.Peer {
 	var peers []lxd.Peer
 	for i := range now.maasMachines {
 		m := &now.maasMachines[i]
-		same := m.Namespace == of.Namespace && m.Labels[clusterv1.ClusterNameLabel] == of.Labels[clusterv1.ClusterNameLabel] &&
+		same := m.Namespace == of.Namespace &&
+			m.Labels[clusterv1.ClusterNameLabel] == of.Labels[clusterv1.ClusterNameLabel] &&
 			clusters.IsControlPlane(m) == clusters.IsControlPlane(of)
-		if same && m.UID != of.UID && m.DeletionTimestamp.IsZero() && (m.Status.LXDHost != "" || m.Status.FailureDomain != "") {
+		if same && m.UID != of.UID && m.DeletionTimestamp.IsZero() &&
+			(m.Status.LXDHost != "" || m.Status.FailureDomain != "") {
 			peers = append(peers, lxd.Peer{VM: m.Name, Host: m.Status.LXDHost, Zone: m.Status.FailureDomain})
 		}
 	}

@@ -59,7 +59,8 @@ func (r *Reconciler) newRound(ctx context.Context) (*round, error) {
 // isUnplaced reports whether a MaasMachine is to get a VM, and has no host for it yet.
 func isUnplaced(m *infrav1.MaasMachine) bool {
 	recorded, err := record.Of(m)
-	return m.Spec.IsLXD() && m.DeletionTimestamp.IsZero() && m.Status.LXDHost == "" && err == nil && len(recorded.Hosts) == 0
+	return m.Spec.IsLXD() && m.DeletionTimestamp.IsZero() && m.Status.LXDHost == "" && err == nil &&
+		len(recorded.Hosts) == 0
 }
 
 // on returns the VMs on a host, or that may be there, in order of their names.
@@ -120,7 +121,8 @@ func (r *Reconciler) look(ctx context.Context, v *vm) error {
 		return nil
 	}
 	cluster := &clusterv1.Cluster{}
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: v.machine.Spec.ClusterName}, cluster); err != nil {
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: v.machine.Namespace, Name: v.machine.Spec.ClusterName},
+		cluster); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	v.cluster = cluster
@@ -142,7 +144,8 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 	switch {
 	case clusters.IsOfKind(*controller, clusters.MachineSetKind):
 		o, same, err = r.workersOf(ctx, v.machine.Namespace, *controller, same)
-	case clusters.IsOfKind(*controller, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}) && controller.Name == ref.Name:
+	case clusters.IsOfKind(*controller, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}) &&
+		controller.Name == ref.Name:
 		o, err = r.controlPlaneOf(ctx, v.machine.Namespace, ref, controller.UID)
 	}
 	if o == nil || err != nil {
@@ -185,7 +188,8 @@ func (r *Reconciler) workersOf(
 	if !clusters.IsOwner(ref, clusters.MachineSetKind, set) {
 		return nil, nil, nil // It is another one by now.
 	}
-	o = &owner{kind: "MachineSet", name: set.Name, deleting: !set.DeletionTimestamp.IsZero(), replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &rollouts{}}
+	o = &owner{kind: "MachineSet", name: set.Name, deleting: !set.DeletionTimestamp.IsZero(),
+		replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &rollouts{}}
 	if annotations.HasPaused(set) {
 		o.paused = "its MachineSet"
 	}

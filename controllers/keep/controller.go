@@ -45,7 +45,8 @@ type Reconciler struct {
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
 	// GiveBack gives a machine back; see maasmachine.Reconciler.
-	GiveBack func(context.Context, *clusterv1.Cluster, *infrav1.MaasCluster, record.KeptMachine, *record.Record) (done bool, after time.Duration, err error)
+	GiveBack func(context.Context, *clusterv1.Cluster, *infrav1.MaasCluster, record.KeptMachine, *record.Record) (
+		done bool, after time.Duration, err error)
 	// Interval is the time between two looks at a MaasCluster for which machines wait.
 	Interval time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
@@ -61,7 +62,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "keep")
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		Named("keep").
-		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(keptChanged, predicate.GenerationChangedPredicate{}))).
+		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(keptChanged,
+			predicate.GenerationChangedPredicate{}))).
 		WithOptions(options).
 		Complete(ctx, limited)
 	if err != nil {
@@ -112,7 +114,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
 		cluster = nil // It goes, or is gone.
 	}
-	k := &keeper{Reconciler: r, maasCluster: maasCluster, cluster: cluster, record: rec, missing: map[string]int{}, after: r.Interval}
+	k := &keeper{Reconciler: r, maasCluster: maasCluster, cluster: cluster, record: rec, missing: map[string]int{},
+		after: r.Interval}
 	kept := slices.Clone(rec.Kept)
 	slices.SortStableFunc(kept, func(a, b record.KeptMachine) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Since.Compare(b.Since.Time))
@@ -166,12 +169,15 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 		given := false
 		err = k.record.Store(ctx, func(d *record.Data) {
 			d.ReturnKept(kept.SystemID, "", true)
-			given = slices.ContainsFunc(d.Kept, func(now record.KeptMachine) bool { return now.SystemID == kept.SystemID && now.GivenBack })
+			given = slices.ContainsFunc(d.Kept, func(now record.KeptMachine) bool {
+				return now.SystemID == kept.SystemID && now.GivenBack
+			})
 		})
 		if err != nil || !given {
 			return err // A MaasMachine takes it.
 		}
-		k.Recorder.Eventf(k.maasCluster, nil, corev1.EventTypeNormal, "KeptMachineGivenBack", "Keep", "machine %s (%s) of MaasMachine %s is given back: %s",
+		k.Recorder.Eventf(k.maasCluster, nil, corev1.EventTypeNormal, "KeptMachineGivenBack", "Keep",
+			"machine %s (%s) of MaasMachine %s is given back: %s",
 			kept.Hostname, kept.SystemID, kept.Machine, why)
 	}
 	return k.giveBack(ctx, kept)

@@ -40,7 +40,9 @@ func OwnerOf(object client.Object) string {
 
 // Missing returns how many MaasMachines of an owner lack a machine, or are still to be made: machines that are kept are
 // for these. It is 0 if the owner, or the cluster, goes.
-func Missing(ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string) (int, error) {
+func Missing(
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
+) (int, error) {
 	wanted, err := replicas(ctx, c.RESTMapper(), live, cluster, owner)
 	if err != nil || wanted == 0 {
 		return 0, err
@@ -58,7 +60,9 @@ func Missing(ctx context.Context, c client.Client, live client.Reader, cluster *
 }
 
 // replicas returns how many Machines an owner wants; 0 if it goes, or may not be read.
-func replicas(ctx context.Context, mapper meta.RESTMapper, live client.Reader, cluster *clusterv1.Cluster, owner string) (int, error) {
+func replicas(
+	ctx context.Context, mapper meta.RESTMapper, live client.Reader, cluster *clusterv1.Cluster, owner string,
+) (int, error) {
 	if !cluster.DeletionTimestamp.IsZero() {
 		return 0, nil
 	}

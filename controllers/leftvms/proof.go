@@ -27,9 +27,12 @@ type reason struct {
 }
 
 var (
-	noMAAS     = reason{text: "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with that MAAS's key, or delete it on the host"}
-	incredible = reason{text: "the manager did not record it on this LXDHost: remove it from the annotation capmaas.io/record"}
-	noCluster  = reason{text: "its MaasCluster is gone, or was moved to another management cluster: if it was not moved, delete it by `capmaasctl orphans`, or on the host"}
+	noMAAS = reason{text: "its MaasCluster is gone, and no other uses its MAAS: `capmaasctl orphans` finds it with " +
+		"that MAAS's key, or delete it on the host"}
+	incredible = reason{text: "the manager did not record it on this LXDHost: remove it from the annotation " +
+		"capmaas.io/record"}
+	noCluster = reason{text: "its MaasCluster is gone, or was moved to another management cluster: if it was not " +
+		"moved, delete it by `capmaasctl orphans`, or on the host"}
 )
 
 // owner is the MaasCluster of a VM that was left.
@@ -116,7 +119,8 @@ func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (rea
 	for i := range list.Items {
 		m := &list.Items[i]
 		if maas.Hostname(m.Name, l.OwnerID) == l.Hostname || (systemID != "" && m.Spec.SystemID == systemID) {
-			text := fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's", m.Name)
+			text := fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's",
+				m.Name)
 			return reason{text: text, namesake: true}, nil
 		}
 	}

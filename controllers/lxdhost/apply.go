@@ -30,7 +30,9 @@ import (
 )
 
 // apply makes the objects as MAAS has the VM hosts.
-func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*view, regions []*scope.Region, own string) error {
+func (m *Mirror) apply(
+	ctx context.Context, there *existing, views map[string]*view, regions []*scope.Region, own string,
+) error {
 	seen := sightings(views, own)
 	m.proveOwners(ctx, there, seen, regions)
 	var errs []error
@@ -50,7 +52,8 @@ func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*v
 		errs = append(errs, m.remove(ctx, there, host))
 	}
 	for _, s := range seen {
-		s.users = m.Scopes.NamespacesOf(slices.DeleteFunc(slices.Clone(regions), func(r *scope.Region) bool { return r.Where() != s.where }))
+		s.users = m.Scopes.NamespacesOf(slices.DeleteFunc(slices.Clone(regions),
+			func(r *scope.Region) bool { return r.Where() != s.where }))
 		errs = append(errs, m.follow(ctx, there, s, views, choices[s.where+s.Host.SystemID]))
 	}
 	return kerrors.NewAggregate(errs)
@@ -58,7 +61,9 @@ func (m *Mirror) apply(ctx context.Context, there *existing, views map[string]*v
 
 // follow brings the object of a VM host to its place, and up to date. It stays as it is while MAAS does not prove whose
 // the VM host's machine is.
-func (m *Mirror) follow(ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice) error {
+func (m *Mirror) follow(
+	ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice,
+) error {
 	var err error
 	if s.owner, err = m.ownerOf(there, s); err != nil {
 		return fmt.Errorf("proving whose machine VM host %s is: %w", s.Name, err)
@@ -83,7 +88,8 @@ func (c choice) and(host *infrav1.LXDHost) choice {
 // mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone. One with
 // the finalizer is a VM host no more.
 func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
-	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && objects.Watched(host, m.WatchFilter) &&
+	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() &&
+		!controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && objects.Watched(host, m.WatchFilter) &&
 		!objects.MovedAway(host) && !annotations.HasPaused(host)
 }
 
@@ -101,7 +107,9 @@ func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDH
 
 // ensure returns the object of a VM host in its place, and makes it if it is missing; nil if it can't be made. One that
 // the mirror may not change counts all the same. chosen is what a person chose in an earlier object of the VM host.
-func (m *Mirror) ensure(ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice) (*infrav1.LXDHost, error) {
+func (m *Mirror) ensure(
+	ctx context.Context, there *existing, s *sighting, views map[string]*view, chosen choice,
+) (*infrav1.LXDHost, error) {
 	namespace := m.Namespace
 	if s.owner != nil {
 		namespace = s.owner.Namespace
@@ -158,7 +166,8 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	for _, host := range others {
 		recorded, err := record.Of(host)
 		if err != nil { // Whoever may write an LXDHost may make its record unreadable.
-			ctrl.LoggerFrom(ctx).Error(err, "An LXDHost that is replaced does not tell which VMs may be left", "lxdHost", client.ObjectKeyFromObject(host))
+			ctrl.LoggerFrom(ctx).Error(err, "An LXDHost that is replaced does not tell which VMs may be left", "lxdHost",
+				client.ObjectKeyFromObject(host))
 			continue
 		}
 		left = append(left, recorded.Left...)
@@ -183,7 +192,9 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 
 // make creates the object of a VM host under the first name that is free. A name that a person's LXDHost has is left to
 // it.
-func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespace string, chosen choice) (*infrav1.LXDHost, error) {
+func (m *Mirror) make(
+	ctx context.Context, there *existing, s *sighting, namespace string, chosen choice,
+) (*infrav1.LXDHost, error) {
 	by, isFull := m.broughtBy(ctx, there, s, namespace)
 	if namespace == "" || isFull {
 		return nil, nil // The manager runs in no namespace, or there are as many as there may be.
@@ -214,7 +225,9 @@ func (m *Mirror) make(ctx context.Context, there *existing, s *sighting, namespa
 
 // broughtBy returns which namespace brings a VM host into the manager's own, by using its MAAS; "": none does. isFull:
 // those who use that MAAS have brought as many as they may.
-func (m *Mirror) broughtBy(ctx context.Context, there *existing, s *sighting, namespace string) (by string, isFull bool) {
+func (m *Mirror) broughtBy(
+	ctx context.Context, there *existing, s *sighting, namespace string,
+) (by string, isFull bool) {
 	if s.isOwn || namespace != m.Namespace {
 		return "", false
 	}
@@ -223,7 +236,8 @@ func (m *Mirror) broughtBy(ctx context.Context, there *existing, s *sighting, na
 		delete(m.refusals, told)
 	} else if !m.refusals[told] {
 		m.refusals[told] = true
-		ctrl.LoggerFrom(ctx).Info("Some VM hosts of a MAAS get no LXDHost: the namespaces that use it have brought as many as they may", "maas", s.where, "namespaces", s.users)
+		ctrl.LoggerFrom(ctx).Info("Some VM hosts of a MAAS get no LXDHost: the namespaces that use it have brought as many "+
+			"as they may", "maas", s.where, "namespaces", s.users)
 	}
 	return by, by == ""
 }
@@ -236,8 +250,10 @@ func (m *Mirror) refuse(ctx context.Context, s *sighting, taken *infrav1.LXDHost
 	}
 	m.refusals[key] = true
 	m.Recorder.Eventf(taken, nil, corev1.EventTypeWarning, "NameTaken", "Mirror",
-		"VM host %s of MAAS at %s gets no LXDHost, because this one has its name: make this one anew under another name", s.Name, s.where)
-	ctrl.LoggerFrom(ctx).Info("A VM host gets no LXDHost, because another one has its name", "vmHost", s.Name, "lxdHost", key)
+		"VM host %s of MAAS at %s gets no LXDHost, because this one has its name: make this one anew under another name",
+		s.Name, s.where)
+	ctrl.LoggerFrom(ctx).Info("A VM host gets no LXDHost, because another one has its name", "vmHost", s.Name, "lxdHost",
+		key)
 }
 
 // newHost returns the object of a VM host, in a MAAS that a namespace brought, unless it is the manager's own.
@@ -267,7 +283,8 @@ func (s *sighting) describe(host *infrav1.LXDHost) {
 	spec := &host.Spec
 	spec.VMHost.SystemID = s.Host.SystemID
 	spec.Zone, spec.ResourcePool, spec.Tags = s.Zone.Name, s.Pool.Name, s.Tags
-	spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: percent(s.CPUOverCommit), MemoryPercent: percent(s.MemoryOverCommit)}
+	spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: percent(s.CPUOverCommit),
+		MemoryPercent: percent(s.MemoryOverCommit)}
 	spec.AllowedNamespaces = []string{infrav1.AllNamespaces}
 	for _, pool := range s.StoragePools {
 		if pool.Default {
@@ -298,7 +315,8 @@ func (m *Mirror) show(ctx context.Context, there *existing, s *sighting, host *i
 	if s.ResourcesKnown() {
 		report.SetTrue(host, infrav1.ReachableCondition, infrav1.ReadyReason)
 	} else {
-		report.SetFalse(host, infrav1.ReachableCondition, infrav1.ResourcesUnknownReason, "MAAS has never reached this VM host, or does not know its cores and memory yet")
+		report.SetFalse(host, infrav1.ReachableCondition, infrav1.ResourcesUnknownReason,
+			"MAAS has never reached this VM host, or does not know its cores and memory yet")
 	}
 	report.SetTrue(host, infrav1.TrustedCondition, infrav1.ThroughMAASReason)
 	report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
@@ -323,9 +341,11 @@ func (s *sighting) closed() *report.Problem {
 	case slices.Contains(s.Tags, lxd.RetiringTag):
 		return &report.Problem{Reason: infrav1.RetiringReason, Message: "its machine is being deleted, and waits for its VMs"}
 	case s.machine != nil && s.machine.Status != maas.StatusDeployed:
-		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname + " is " + s.machine.StatusName + " in MAAS"}
+		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname +
+			" is " + s.machine.StatusName + " in MAAS"}
 	case s.machine != nil && s.machine.PowerState == maas.PowerOff:
-		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname + " is powered off"}
+		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname +
+			" is powered off"}
 	}
 	return nil
 }
@@ -339,7 +359,8 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 		if host.Namespace == m.Namespace { // Nobody else writes there, and MAAS proves nothing any more.
 			m.Scopes.Places.Put(host.Annotations[infrav1.MAASAnnotation], host)
 		}
-		const message = "this MAAS has no VM hosts any more (MAAS 4.0 and newer): its VMs run on; for new ones, and to delete these, set spec.address, " +
+		const message = "this MAAS has no VM hosts any more (MAAS 4.0 and newer): its VMs run on; for new ones, and to " +
+			"delete these, set spec.address, " +
 			"spec.serverCertificate and spec.credentialsRef, and spec.maasCredentialsRef if this MAAS is not the manager's own"
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostsNotSupportedReason, "MAAS does not say")
 		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostsNotSupportedReason, message)
@@ -347,7 +368,8 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 	case v == nil && !m.isOverdue(host), v != nil && !v.overdue:
 		return nil
 	default:
-		const message = "MAAS has not told its VM hosts for minutes: nobody uses credentials for it, or it does not respond to some"
+		const message = "MAAS has not told its VM hosts for minutes: nobody uses credentials for it, or it does not " +
+			"respond to some"
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.MAASUnavailableReason, message)
 		report.SetUnknown(host, infrav1.RegisteredCondition, infrav1.MAASUnavailableReason, message)
 	}

@@ -60,7 +60,8 @@ func markLeft(host *infrav1.LXDHost) {
 		}
 		kept = append(kept, name+" ("+vm.Kept+")")
 	}
-	report.SetFalse(host, infrav1.NoVMsLeftCondition, infrav1.VMsLeftReason, "%d VM(s) may be left here, which are deleted when the host can be asked: %s",
+	report.SetFalse(host, infrav1.NoVMsLeftCondition, infrav1.VMsLeftReason,
+		"%d VM(s) may be left here, which are deleted when the host can be asked: %s",
 		len(recorded.Left), text.List(append(kept, waiting...), maxNamed))
 }
 
@@ -128,15 +129,19 @@ func explain(host *infrav1.LXDHost, err error) (p *report.Problem, reached bool)
 	}
 	switch known.Kind {
 	case lxdhost.KindInvalid:
-		return made(infrav1.CredentialsInvalidReason, known.Problem+": correct the LXDHost, or its Secret "+host.Spec.CredentialsRef.Name), false
+		return made(infrav1.CredentialsInvalidReason, known.Problem+
+			": correct the LXDHost, or its Secret "+host.Spec.CredentialsRef.Name), false
 	case lxdhost.KindPin:
-		return made(infrav1.CertificateMismatchReason, "what responds at "+host.Spec.Address+" has another certificate than spec.serverCertificate: if it is this "+
+		return made(infrav1.CertificateMismatchReason, "what responds at "+host.Spec.Address+
+			" has another certificate than spec.serverCertificate: if it is this "+
 			"LXD with a new certificate, put that into the LXDHost"), true
 	case lxdhost.KindNotTrusted:
-		return made(infrav1.NotTrustedReason, known.Problem+": let LXD trust tls.crt of Secret "+host.Spec.CredentialsRef.Name+" for the project "+
+		return made(infrav1.NotTrustedReason, known.Problem+
+			": let LXD trust tls.crt of Secret "+host.Spec.CredentialsRef.Name+" for the project "+
 			host.Spec.Project+" (lxc config trust add)"), true
 	case lxdhost.KindProject:
-		return made(infrav1.ProjectNotFoundReason, known.Problem+": create the project, or let the certificate be for it"), true
+		return made(infrav1.ProjectNotFoundReason, known.Problem+
+			": create the project, or let the certificate be for it"), true
 	case lxdhost.KindUnreachable:
 		return made(infrav1.LXDUnreachableReason, "LXD does not respond at "+host.Spec.Address+": "+cause(err)), false
 	}
@@ -180,13 +185,17 @@ func markSchedulable(host *infrav1.LXDHost, why *report.Problem) {
 	case why != nil:
 		report.SetFalse(host, infrav1.SchedulableCondition, why.Reason, "%s", why.Message)
 	case host.Spec.Evacuate:
-		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.EvacuateReason, "spec.evacuate empties the host, and keeps new VMs off it")
+		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.EvacuateReason,
+			"spec.evacuate empties the host, and keeps new VMs off it")
 	case host.Spec.Unschedulable:
-		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.UnschedulableReason, "spec.unschedulable keeps new VMs off the host")
+		report.SetFalse(host, infrav1.SchedulableCondition, infrav1.UnschedulableReason,
+			"spec.unschedulable keeps new VMs off the host")
 	default:
-		for _, condition := range []string{infrav1.ReachableCondition, infrav1.TrustedCondition, infrav1.RegisteredCondition} {
+		for _, condition := range []string{infrav1.ReachableCondition, infrav1.TrustedCondition,
+			infrav1.RegisteredCondition} {
 			if !conditions.IsTrue(host, condition) {
-				report.SetFalse(host, infrav1.SchedulableCondition, infrav1.NotReadyReason, "the condition %s is not True", condition)
+				report.SetFalse(host, infrav1.SchedulableCondition, infrav1.NotReadyReason, "the condition %s is not True",
+					condition)
 				return
 			}
 		}

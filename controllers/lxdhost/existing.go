@@ -33,7 +33,8 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 	if err != nil {
 		return nil, err
 	}
-	there := &existing{machines: map[string][]*infrav1.MaasMachine{}, vms: map[string][]*infrav1.MaasMachine{}, homes: homes}
+	there := &existing{machines: map[string][]*infrav1.MaasMachine{}, vms: map[string][]*infrav1.MaasMachine{},
+		homes: homes}
 	for i := range hosts.Items {
 		there.hosts = append(there.hosts, &hosts.Items[i])
 	}

@@ -202,16 +202,19 @@ func (m *Mirror) look(ctx context.Context, before asked, round int, regions []*s
 		}
 	}
 	if v.problem != "" && v.problem != before.problem && !v.gone && ctx.Err() == nil {
-		ctrl.LoggerFrom(ctx).Info("Failed to list the VM hosts of a MAAS; their LXDHosts stay", "maas", regions[0].Where(), "error", v.problem)
+		ctrl.LoggerFrom(ctx).Info("Failed to list the VM hosts of a MAAS; their LXDHosts stay", "maas", regions[0].Where(),
+			"error", v.problem)
 	}
 	v.empty = (v.problem == "" || v.gone) && len(v.hosts) == 0 && len(mirrored) == 0
 	v.overdue = m.Clock.Since(v.answered) > patience
 	return v
 }
 
-// list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then. has reports whether
-// MAAS has VM hosts still.
-func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) (hosts []maas.VMHost, has bool, err error) {
+// list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then. has reports
+// whether MAAS has VM hosts still.
+func (m *Mirror) list(
+	ctx context.Context, known *asked, region *scope.Region,
+) (hosts []maas.VMHost, has bool, err error) {
 	maxAge := m.Interval - m.Interval/10
 	if known.empty {
 		maxAge = rest * m.Interval
@@ -228,7 +231,8 @@ func (m *Mirror) list(ctx context.Context, known *asked, region *scope.Region) (
 		return hosts, has, nil
 	}
 	known.machinesAt = m.Clock.Now()
-	if machines, err := region.Inventory.HostMachines(ctx, machinesMaxAge); err == nil { // Otherwise they are as they were.
+	// Otherwise they are as they were.
+	if machines, err := region.Inventory.HostMachines(ctx, machinesMaxAge); err == nil {
 		known.machines = machines
 	}
 	return hosts, has, nil

@@ -37,7 +37,8 @@ func sightings(views map[string]*view, own string) []*sighting {
 		v := views[where]
 		for _, id := range slices.Sorted(maps.Keys(v.hosts)) {
 			host := v.hosts[id]
-			all = append(all, &sighting{VMHost: host, where: where, isOwn: where == own, machine: v.machines[host.Host.SystemID]})
+			all = append(all, &sighting{VMHost: host, where: where, isOwn: where == own,
+				machine: v.machines[host.Host.SystemID]})
 		}
 	}
 	return all

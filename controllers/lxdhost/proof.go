@@ -128,7 +128,9 @@ func (m *Mirror) prove(ctx context.Context, q question, now time.Time, regions [
 }
 
 // proveIn finds the claim that MAAS has noted on the machine, and has it proven by who acquired the machine.
-func (m *Mirror) proveIn(ctx context.Context, region *scope.Region, systemID string, claims []*infrav1.MaasMachine) (*infrav1.MaasMachine, error) {
+func (m *Mirror) proveIn(
+	ctx context.Context, region *scope.Region, systemID string, claims []*infrav1.MaasMachine,
+) (*infrav1.MaasMachine, error) {
 	machine, err := region.Inventory.Client().GetMachine(ctx, systemID)
 	if errors.Is(err, maas.NotFound) {
 		return nil, nil
@@ -163,6 +165,7 @@ func (m *Mirror) identityOf(ctx context.Context, claim *infrav1.MaasMachine) (ow
 	if at < 0 {
 		return ownership.Identity{}, nil
 	}
-	s := &scope.Machine{Cluster: &scope.Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: &list.Items[at]}, MaasMachine: claim}
+	s := &scope.Machine{Cluster: &scope.Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: &list.Items[at]},
+		MaasMachine: claim}
 	return s.Identity(), nil
 }

@@ -80,7 +80,8 @@ type Reconciler struct {
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
-	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"), mgr.GetClient(), &infrav1.MaasCluster{})
+	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"),
+		mgr.GetClient(), &infrav1.MaasCluster{})
 	limited := workers.Limit(r, &options)
 	var err error
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
@@ -165,7 +166,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !objects.Watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) || objects.MovedAway(maasCluster) {
+	if !objects.Watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) ||
+		objects.MovedAway(maasCluster) {
 		return ctrl.Result{}, nil
 	}
 	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
@@ -186,7 +188,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, nil
 	}
 	if maasCluster.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer); err != nil || added {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer); err != nil ||
+			added {
 			return ctrl.Result{}, err
 		}
 	}
@@ -213,7 +216,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 }
 
 // reconcileNormal runs the steps of a live cluster; each sets its condition.
-func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
+func (r *Reconciler) reconcileNormal(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record,
+) (ctrl.Result, error) {
 	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -249,7 +254,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, cluster *clusterv1.Clu
 		}},
 		{infrav1.FailureDomainsReadyCondition, r.reconcileFailureDomains},
 		{infrav1.FailureDomainsReadyCondition, r.recordMAAS},
-		{infrav1.DNSReadyCondition, func(ctx context.Context, s *scope.Cluster) error { return r.reconcileEndpoint(ctx, s, rec) }},
+		{infrav1.DNSReadyCondition, func(ctx context.Context, s *scope.Cluster) error {
+			return r.reconcileEndpoint(ctx, s, rec)
+		}},
 		{infrav1.LXDReadyCondition, r.reconcileHostCluster},
 	}
 	after := failureDomainsRetry
@@ -277,7 +284,8 @@ func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
 		maasCluster.Status.Initialization.Provisioned = ptr.To(true)
 		if r.told.First(maasCluster) {
-			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "machines can be created now")
+			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision",
+				"machines can be created now")
 		}
 	}
 }
@@ -292,7 +300,9 @@ func whyKept(kept []record.KeptMachine) string {
 }
 
 // reconcileDelete removes the DNS record once no machine is left, then the finalizer.
-func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) (ctrl.Result, error) {
+func (r *Reconciler) reconcileDelete(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record,
+) (ctrl.Result, error) {
 	if cluster == nil {
 		cluster = &clusterv1.Cluster{}
 		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
@@ -303,11 +313,13 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 	}
 	markRoom(maasCluster, machines)
 	if len(machines) > 0 {
-		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) to be deleted", len(machines))
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason,
+			"waiting for %d machine(s) to be deleted", len(machines))
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
 	if kept := len(rec.Kept); kept > 0 {
-		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "waiting for %d machine(s) that were kept to be given back%s", kept, whyKept(rec.Kept))
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason,
+			"waiting for %d machine(s) that were kept to be given back%s", kept, whyKept(rec.Kept))
 		return ctrl.Result{RequeueAfter: report.CapacityRetry}, nil
 	}
 	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
@@ -328,11 +340,14 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, cluster *clusterv1.Clu
 	}
 	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
 	// Write returns a conflict then, and the record is read first.
-	if err := rec.Write(ctx, func(c client.Object) { controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer) }); err != nil {
+	if err := rec.Write(ctx, func(c client.Object) {
+		controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer)
+	}); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.Scopes.Release(maasCluster)
 	r.told.Forget(maasCluster)
-	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete",
+		"nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
 }

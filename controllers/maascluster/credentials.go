@@ -21,7 +21,9 @@ import (
 )
 
 // scope combines the cluster with the MAAS that has its machines.
-func (r *Reconciler) scope(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*scope.Cluster, error) {
+func (r *Reconciler) scope(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (*scope.Cluster, error) {
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
 	var elsewhere *scope.ElsewhereError
 	if errors.As(err, &elsewhere) {
@@ -64,7 +66,8 @@ func (r *Reconciler) follow(
 	if !same {
 		return nil, elsewhere
 	}
-	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect", "MAAS, which was at %s, is at %s (after # is which API key)",
+	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect",
+		"MAAS, which was at %s, is at %s (after # is which API key)",
 		elsewhere.Home, elsewhere.There)
 	return s, nil
 }

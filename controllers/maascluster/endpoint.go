@@ -69,7 +69,8 @@ func awaitsEndpoint(s *scope.Cluster) string {
 	if !s.Annotated() {
 		why, or = "without spec.dnsDomain, MAAS provides no API endpoint", ", or spec.dnsDomain to a domain that MAAS serves"
 	}
-	return fmt.Sprintf("%s: waiting for the control-plane provider to set spec.controlPlaneEndpoint of Cluster %s; if you provide it, set "+
+	return fmt.Sprintf("%s: waiting for the control-plane provider to set spec.controlPlaneEndpoint of Cluster %s; if "+
+		"you provide it, set "+
 		"spec.controlPlaneEndpoint.host of the MaasCluster%s", why, s.Cluster.Name, or)
 }
 
@@ -84,10 +85,12 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) erro
 		return err
 	}
 	if wrote {
-		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v", s.EndpointName(), published)
+		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v",
+			s.EndpointName(), published)
 	}
 	if len(published) == 0 && !s.EndpointDiffers() {
-		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason, "no control plane has an address yet")
+		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason,
+			"no control plane has an address yet")
 		return nil
 	}
 	endpointReady(s, infrav1.ReadyReason)
@@ -120,7 +123,8 @@ func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, r
 	if err != nil {
 		return err
 	}
-	if recorded == "" && slices.ContainsFunc(reserved, func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
+	if recorded == "" && slices.ContainsFunc(reserved,
+		func(address string) bool { return !meets(address, s.MaasCluster.Spec.VirtualIP) }) {
 		// The spec was changed before the outcome of the reservation was known.
 		if err := releaseVirtualIP(ctx, s, rec, ""); err != nil {
 			return err
@@ -161,7 +165,8 @@ func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address
 			continue
 		}
 		seen := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
-		if seen != nil && slices.ContainsFunc(seen.IPAddresses, func(ip string) bool { return maas.SameAddress(ip, address) }) {
+		if seen != nil && slices.ContainsFunc(seen.IPAddresses,
+			func(ip string) bool { return maas.SameAddress(ip, address) }) {
 			return address, nil
 		}
 	}
@@ -174,7 +179,8 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, 
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
 	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 	if apierrors.IsConflict(err) {
-		return report.NotReady(report.Problem{Reason: infrav1.NotReadyReason, Message: "the MaasCluster has changed; reconciling again", RetryAfter: time.Second})
+		return report.NotReady(report.Problem{Reason: infrav1.NotReadyReason,
+			Message: "the MaasCluster has changed; reconciling again", RetryAfter: time.Second})
 	}
 	return err
 }
@@ -182,7 +188,9 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, 
 // ours returns the wanted address if it is reserved under the cluster's name. If wanted is "", it returns any reserved
 // address.
 func ours(reserved []string, wanted string) string {
-	at := slices.IndexFunc(reserved, func(address string) bool { return wanted == "" || maas.SameAddress(address, wanted) })
+	at := slices.IndexFunc(reserved, func(address string) bool {
+		return wanted == "" || maas.SameAddress(address, wanted)
+	})
 	if at < 0 {
 		return ""
 	}
@@ -217,7 +225,9 @@ func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec 
 
 // reserveVirtualIP reserves the address in MAAS. The attempt is recorded first: a retry after a lost response could
 // reserve a second address.
-func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string) (string, error) {
+func (r *Reconciler) reserveVirtualIP(
+	ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string,
+) (string, error) {
 	wanted := s.MaasCluster.Spec.VirtualIP
 	if err := r.awaitReservation(rec); err != nil {
 		return "", err
@@ -230,7 +240,8 @@ func (r *Reconciler) reserveVirtualIP(ctx context.Context, s *scope.Cluster, rec
 	if err != nil {
 		return "", err
 	}
-	r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "VirtualIPReserved", "Reserve", "%s is reserved in MAAS under the name %s", address, s.EndpointName())
+	r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "VirtualIPReserved", "Reserve",
+		"%s is reserved in MAAS under the name %s", address, s.EndpointName())
 	return address, nil
 }
 
@@ -255,8 +266,9 @@ func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record,
 // reserved, and the cluster is not removed.
 func (r *Reconciler) awaitReservation(rec *record.Record) error {
 	if left := rec.Unsettled(); left > 0 {
-		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: min(left, report.CapacityRetry),
-			Message: record.LostReservation})
+		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason,
+			RetryAfter: min(left, report.CapacityRetry),
+			Message:    record.LostReservation})
 	}
 	return nil
 }
@@ -282,11 +294,14 @@ func endpointReady(s *scope.Cluster, reason string) {
 		remedy = "remove the Cluster's, or set the MaasCluster's to the same if you provide the endpoint yourself"
 	}
 	report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.EndpointDiffersReason,
-		"controlPlaneEndpoint.host of the Cluster is %s, of the MaasCluster %q: %s", s.Cluster.Spec.ControlPlaneEndpoint.Host, s.Host(), remedy)
+		"controlPlaneEndpoint.host of the Cluster is %s, of the MaasCluster %q: %s", s.Cluster.Spec.ControlPlaneEndpoint.Host,
+		s.Host(), remedy)
 }
 
 // deleteEndpoint removes the DNS record or the reservation from MAAS.
-func (r *Reconciler) deleteEndpoint(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record) error {
+func (r *Reconciler) deleteEndpoint(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record,
+) error {
 	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {
 		return err

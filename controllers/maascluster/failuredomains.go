@@ -99,7 +99,9 @@ func (e *roomError) retryAfter() time.Duration {
 
 // keepZones returns the chosen zones as they were last published, while their room is not known. The built-in zone
 // stays if it was published. A new zone counts as able to take a control plane.
-func keepZones(chosen []string, zones []maas.Ref, wanted []string, last []clusterv1.FailureDomain) ([]string, map[string]zoneRoom) {
+func keepZones(
+	chosen []string, zones []maas.Ref, wanted []string, last []clusterv1.FailureDomain,
+) ([]string, map[string]zoneRoom) {
 	room := map[string]zoneRoom{}
 	for _, zone := range chosen {
 		room[zone] = zoneRoom{able: true}
@@ -138,7 +140,9 @@ func (r *Reconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (m
 }
 
 // vmZones counts hosts, and room for more VMs on them. A full zone would only make a control plane wait.
-func (r *Reconciler) vmZones(ctx context.Context, s *scope.Cluster, spec infrav1.MaasMachineSpec) (map[string]zoneRoom, error) {
+func (r *Reconciler) vmZones(
+	ctx context.Context, s *scope.Cluster, spec infrav1.MaasMachineSpec,
+) (map[string]zoneRoom, error) {
 	vm := scope.VMSpec(s.MaasCluster.Namespace, spec)
 	hosts, err := s.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
 	var refused *lxd.LXDError
@@ -240,7 +244,9 @@ func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.Failur
 }
 
 // controlPlaneSpec returns the template of the cluster's control planes, or nil if there is none to read.
-func (r *Reconciler) controlPlaneSpec(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasMachineSpec, error) {
+func (r *Reconciler) controlPlaneSpec(
+	ctx context.Context, cluster *clusterv1.Cluster,
+) (*infrav1.MaasMachineSpec, error) {
 	name, err := clusters.ControlPlaneTemplate(ctx, r.Client, r.APIReader, cluster)
 	if err != nil || name == "" {
 		return nil, err

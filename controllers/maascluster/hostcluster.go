@@ -70,12 +70,15 @@ func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster)
 	if err != nil {
 		return err
 	}
-	machines = slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool { return !m.DeletionTimestamp.IsZero() || m.Spec.IsLXD() })
+	machines = slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool {
+		return !m.DeletionTimestamp.IsZero() || m.Spec.IsLXD()
+	})
 	key := client.ObjectKeyFromObject(s.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
 		// The cluster cache triggers a reconcile.
-		return report.NotReady(report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason, Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry})
+		return report.NotReady(report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason,
+			Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry})
 	}
 	if err != nil {
 		return fmt.Errorf("connecting to the host cluster: %w", err)
@@ -109,10 +112,12 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	// Right after the namespace, which must exist first: pods wait for the Secrets that they mount.
 	objects = slices.Insert(objects, 1, credentialObjects(credentials)...)
 	for _, object := range objects {
-		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
+		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner,
+			client.ForceOwnership); err != nil {
 			return report.NotReady(report.Problem{
 				Reason: infrav1.InitializerNotAppliedReason, RetryAfter: report.CapacityRetry,
-				Message: fmt.Sprintf("the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(), refusalOf(object, err)),
+				Message: fmt.Sprintf("the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(),
+					refusalOf(object, err)),
 			})
 		}
 	}
@@ -142,7 +147,8 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 	}
 	named := func(kind, name string, data map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": clusters.InitializerNamespace}, "data": data,
+			"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name,
+				"namespace": clusters.InitializerNamespace}, "data": data,
 		}}
 	}
 	return []*unstructured.Unstructured{
@@ -153,7 +159,9 @@ func credentialObjects(c maas.Config) []*unstructured.Unstructured {
 
 // awaitHosts returns nil when every machine is a VM host whose cores and memory MAAS knows; if MAAS has no VM hosts,
 // when every machine has an LXDHost that is ready.
-func (r *Reconciler) awaitHosts(ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine) error {
+func (r *Reconciler) awaitHosts(
+	ctx context.Context, s *scope.Cluster, workload client.Reader, machines []infrav1.MaasMachine,
+) error {
 	hosts, has, err := s.Inventory.AnyVMHosts(ctx, hostsMaxAge)
 	if err != nil {
 		return fmt.Errorf("listing VM hosts: %w", err)
@@ -199,7 +207,9 @@ func desiredNodes(cluster *clusterv1.Cluster) int {
 
 // notYetHost returns why a machine is no VM host yet; "" if it is one. The initializer's condition on the Node takes
 // precedence.
-func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hosts []maas.VMHost, m *infrav1.MaasMachine) string {
+func (r *Reconciler) notYetHost(
+	ctx context.Context, workload client.Reader, hosts []maas.VMHost, m *infrav1.MaasMachine,
+) string {
 	on := vmhosts.OnMachine(hosts, m.Spec.SystemID)
 	if slices.ContainsFunc(on, maas.VMHost.ResourcesKnown) {
 		return ""
@@ -211,7 +221,8 @@ func (r *Reconciler) notYetHost(ctx context.Context, workload client.Reader, hos
 	case len(on) > 0:
 		return "MAAS does not know its cores and memory yet"
 	case slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == node.name }):
-		return "MAAS shows a VM host of its name on another machine: it is another cluster's, or interfaces of the nodes have one MAC address in common, as with Calico"
+		return "MAAS shows a VM host of its name on another machine: it is another cluster's, or interfaces of the nodes " +
+			"have one MAC address in common, as with Calico"
 	}
 	return "not registered in MAAS yet"
 }
@@ -254,13 +265,16 @@ func (r *Reconciler) cannotStart(ctx context.Context, cluster client.ObjectKey, 
 		return false
 	}
 	pods := &corev1.PodList{}
-	if err := workload.List(ctx, pods, client.InNamespace(clusters.InitializerNamespace), client.MatchingLabels{"app": charts.InitializerName}); err != nil {
+	if err := workload.List(ctx, pods, client.InNamespace(clusters.InitializerNamespace),
+		client.MatchingLabels{"app": charts.InitializerName}); err != nil {
 		return false
 	}
 	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
-		return p.Spec.NodeName == node && p.Status.Phase == corev1.PodPending && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && r.Clock.Since(c.LastTransitionTime.Time) > startAllowance
-		})
+		return p.Spec.NodeName == node && p.Status.Phase == corev1.PodPending &&
+			slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue &&
+					r.Clock.Since(c.LastTransitionTime.Time) > startAllowance
+			})
 	})
 }
 
@@ -290,7 +304,8 @@ func (r *Reconciler) hostNodeToCluster(key client.ObjectKey) handler.MapFunc {
 }
 
 // hostNodeChanged passes on the initializer's changes, and drops the kubelet's heartbeats.
-var hostNodeChanged = []predicate.TypedPredicate[client.Object]{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+var hostNodeChanged = []predicate.TypedPredicate[client.Object]{predicate.Funcs{UpdateFunc: func(
+	e event.UpdateEvent) bool {
 	before, after := clusters.HostCondition(e.ObjectOld.(*corev1.Node)), clusters.HostCondition(e.ObjectNew.(*corev1.Node))
 	return after != nil && (before == nil || before.Status != after.Status || before.Message != after.Message)
 }}}

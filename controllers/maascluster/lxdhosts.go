@@ -40,7 +40,9 @@ type offer struct {
 
 // notYetLXDHost makes the LXDHost of a machine, or updates it, and returns why VMs can't be made there yet; "" if they
 // can. The initializer's condition on the Node takes precedence over what is wrong with the LXDHost.
-func (r *Reconciler) notYetLXDHost(ctx context.Context, s *scope.Cluster, workload client.Reader, m *infrav1.MaasMachine) string {
+func (r *Reconciler) notYetLXDHost(
+	ctx context.Context, s *scope.Cluster, workload client.Reader, m *infrav1.MaasMachine,
+) string {
 	node := r.lookAtNode(ctx, workload, m)
 	if node.prepared {
 		if err := r.keepLXDHost(ctx, s, m, node); err != nil {
@@ -94,7 +96,9 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 
 // tellKeys tells the initializer on a node when the key pair that it offers is the only one still in use: LXD accepts
 // it from the manager, and MAAS switches the VMs of the LXDHost with it.
-func (r *Reconciler) tellKeys(ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered *offer) error {
+func (r *Reconciler) tellKeys(
+	ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered *offer,
+) error {
 	host, err := clusters.LXDHost(ctx, r.Client, m)
 	if err != nil || host == nil {
 		return err
@@ -104,7 +108,8 @@ func (r *Reconciler) tellKeys(ctx context.Context, cluster client.ObjectKey, m *
 		return fmt.Errorf("the client certificate that Node %s offers: %w", node.name, err)
 	}
 	c, accepted := conditions.Get(host, infrav1.KeysCurrentCondition), host.Status.ClientCertificate
-	if c == nil || c.Reason == infrav1.EarlierKeysInUseReason || accepted == nil || accepted.Fingerprint != current || node.keys == current {
+	if c == nil || c.Reason == infrav1.EarlierKeysInUseReason || accepted == nil || accepted.Fingerprint != current ||
+		node.keys == current {
 		return nil
 	}
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
@@ -130,16 +135,19 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, infrav1.LXDServerCertificateKey, infrav1.LXDAddressKey} {
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, infrav1.LXDServerCertificateKey,
+		infrav1.LXDAddressKey} {
 		if len(secret.Data[key]) == 0 {
-			return nil, fmt.Errorf("the Secret %s of the host cluster lacks %s; the initializer on the node writes it", secret.Name, key)
+			return nil, fmt.Errorf("the Secret %s of the host cluster lacks %s; the initializer on the node writes it",
+				secret.Name, key)
 		}
 	}
 	return &offer{
 		keys: map[string][]byte{
 			corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey],
 		},
-		serverCertificate: string(secret.Data[infrav1.LXDServerCertificateKey]), address: string(secret.Data[infrav1.LXDAddressKey]),
+		serverCertificate: string(secret.Data[infrav1.LXDServerCertificateKey]),
+		address:           string(secret.Data[infrav1.LXDAddressKey]),
 	}, nil
 }
 
@@ -158,10 +166,12 @@ func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, obje
 	}
 	// The deletion of the machine waits until its LXDHost is gone: it must not come back.
 	current := &infrav1.MaasMachine{}
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil || !current.DeletionTimestamp.IsZero() {
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil ||
+		!current.DeletionTimestamp.IsZero() {
 		return errors.New("the machine is being deleted")
 	}
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner, client.ForceOwnership); err != nil {
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner,
+		client.ForceOwnership); err != nil {
 		return fmt.Errorf("the management cluster refuses %s %s: %s", kind, name, refusalOf(object, err))
 	}
 	return nil
@@ -187,7 +197,9 @@ func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) 
 }
 
 // lxdHostOf returns the LXDHost of a machine. It leaves out what people set, above all unschedulable.
-func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *offer) (*unstructured.Unstructured, error) {
+func lxdHostOf(
+	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *offer,
+) (*unstructured.Unstructured, error) {
 	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
 	zone := cmp.Or(config.Zone, m.Status.FailureDomain)
 	if zone == "" {
@@ -198,8 +210,11 @@ func lxdHostOf(s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *o
 		ObjectMeta: ownedBy(s, m, name),
 		Spec: infrav1.LXDHostSpec{
 			Address: offered.address, ServerCertificate: offered.serverCertificate, Project: lxdnode.DefaultProject,
-			CredentialsRef: &infrav1.LocalObjectReference{Name: clusters.LXDKeysName(m)}, MAASCredentialsRef: s.MaasCluster.Spec.CredentialsRef,
-			Zone: zone, ResourcePool: cmp.Or(config.ResourcePool, defaultPool), StoragePool: lxdnode.DefaultStoragePool, NetworkBridge: config.NetworkBridge,
+			CredentialsRef:     &infrav1.LocalObjectReference{Name: clusters.LXDKeysName(m)},
+			MAASCredentialsRef: s.MaasCluster.Spec.CredentialsRef,
+			Zone:               zone, ResourcePool: cmp.Or(config.ResourcePool, defaultPool),
+			StoragePool:       lxdnode.DefaultStoragePool,
+			NetworkBridge:     config.NetworkBridge,
 			AllowedNamespaces: []string{infrav1.AllNamespaces}, // As VM hosts of MAAS are for every cluster.
 		},
 	})

@@ -38,7 +38,9 @@ func blocksMove(maasCluster *infrav1.MaasCluster) bool {
 // lists the objects before it pauses the cluster, and moves each one as if it were not being deleted: a machine created
 // since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
 // unpauses the cluster.
-func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster, justPaused bool) (ctrl.Result, error) {
+func (r *Reconciler) allowMove(
+	ctx context.Context, maasCluster *infrav1.MaasCluster, justPaused bool,
+) (ctrl.Result, error) {
 	if !blocksMove(maasCluster) {
 		return ctrl.Result{}, nil
 	}
@@ -49,7 +51,8 @@ func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasClu
 	if names := onTheirWay(machines); len(names) > 0 {
 		if justPaused {
 			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, moveBlockedReason, "Pause",
-				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they have", strings.Join(names, ", "))
+				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they "+
+					"have", strings.Join(names, ", "))
 		}
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
@@ -75,5 +78,6 @@ func onTheirWay(machines []infrav1.MaasMachine) (names []string) {
 // isBusy reports whether a machine's reconciler has not reported the pause yet: a call to MAAS may still be under way.
 // It reconciles one machine only once at a time.
 func (r *Reconciler) isBusy(m infrav1.MaasMachine) bool {
-	return objects.Watched(&m, r.WatchFilter) && controllerutil.ContainsFinalizer(&m, infrav1.MachineFinalizer) && !conditions.IsTrue(&m, clusterv1.PausedCondition)
+	return objects.Watched(&m, r.WatchFilter) && controllerutil.ContainsFinalizer(&m, infrav1.MachineFinalizer) &&
+		!conditions.IsTrue(&m, clusterv1.PausedCondition)
 }

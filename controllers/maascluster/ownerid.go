@@ -20,7 +20,9 @@ import (
 // ensureMarks stores the owner id, which all marks of this cluster in MAAS contain, and the annotation that blocks
 // `clusterctl move`. Both must be stored before MAAS is changed. The owner id is made once: ensureMarks returns a
 // problem if it was lost.
-func (r *Reconciler) ensureMarks(ctx context.Context, maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine) (*report.Problem, error) {
+func (r *Reconciler) ensureMarks(
+	ctx context.Context, maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine,
+) (*report.Problem, error) {
 	marks := map[string]string{}
 	switch id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; {
 	case id == "":
@@ -50,7 +52,9 @@ func (r *Reconciler) ensureMarks(ctx context.Context, maasCluster *infrav1.MaasC
 
 // lostOwnerID returns a problem if the MaasCluster had an owner id before: with a new one, its machines in MAAS would
 // not be found.
-func (r *Reconciler) lostOwnerID(ctx context.Context, c *infrav1.MaasCluster, machines []infrav1.MaasMachine) (*report.Problem, error) {
+func (r *Reconciler) lostOwnerID(
+	ctx context.Context, c *infrav1.MaasCluster, machines []infrav1.MaasMachine,
+) (*report.Problem, error) {
 	for i := range machines {
 		id := machines[i].Annotations[infrav1.OwnerIDAnnotation]
 		original, err := clusters.OwnedElsewhere(ctx, r.Client, c, id)

@@ -36,13 +36,15 @@ func markRoom(maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine) 
 	if more := len(waiting) - maxWaiting; more > 0 {
 		why += fmt.Sprintf("; and %d more", more)
 	}
-	report.SetFalse(maasCluster, infrav1.MachinesHaveRoomCondition, infrav1.WaitingForRoomReason, "%d machine(s) wait for room: %s", len(waiting), why)
+	report.SetFalse(maasCluster, infrav1.MachinesHaveRoomCondition, infrav1.WaitingForRoomReason,
+		"%d machine(s) wait for room: %s", len(waiting), why)
 }
 
 // waitsForRoom reports whether no VM host, or no machine in MAAS, fits.
 func waitsForRoom(m *infrav1.MaasMachine) bool {
 	reason := conditions.GetReason(m, infrav1.MachineDeployedCondition)
-	return m.DeletionTimestamp.IsZero() && (reason == infrav1.NoHostAvailableReason || reason == infrav1.NoMachineAvailableReason)
+	return m.DeletionTimestamp.IsZero() && (reason == infrav1.NoHostAvailableReason ||
+		reason == infrav1.NoMachineAvailableReason)
 }
 
 // ignoreUnlessRoom drops all of MaasMachines but updates by which they begin or end to wait for room.

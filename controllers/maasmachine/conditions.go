@@ -55,7 +55,8 @@ func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err er
 	log.Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 	markDeployedUnknown(m, p)
 	if p.Reason == infrav1.MAASBusyReason {
-		r.controller.DeferNextReconcileForObject(m, r.Clock.Now().Add(p.RetryAfter)) // The new condition would trigger a reconcile at once.
+		// The new condition would trigger a reconcile at once.
+		r.controller.DeferNextReconcileForObject(m, r.Clock.Now().Add(p.RetryAfter))
 	}
 	return p.Result(err)
 }

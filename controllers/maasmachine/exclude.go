@@ -103,12 +103,14 @@ func (r *Reconciler) tell(
 }
 
 func notTold(ctx context.Context, id string, err error) {
-	ctrl.LoggerFrom(ctx).Info("Failed to note in MAAS that a machine is to be as before when it is free", "systemID", id, "error", text.Lines(err))
+	ctrl.LoggerFrom(ctx).Info("Failed to note in MAAS that a machine is to be as before when it is free", "systemID", id,
+		"error", text.Lines(err))
 }
 
 func (l *life) cause() inmaas.Cause {
 	m := l.MaasMachine
-	return inmaas.Cause{By: l.mark(), Why: fmt.Sprintf("its network or storage is not as before (MaasMachine %s/%s)", m.Namespace, m.Name)}
+	return inmaas.Cause{By: l.mark(), Why: fmt.Sprintf("its network or storage is not as before (MaasMachine %s/%s)",
+		m.Namespace, m.Name)}
 }
 
 // mayUndo reports whether something that is recorded of a machine in the pool may be undone on it: it was proven to
@@ -128,7 +130,9 @@ func (r *Reconciler) mayUndo(ctx context.Context, l *life, systemID string, also
 // remember keeps a machine that is not ours any more from being allocated here until what is left on it is undone, and
 // reports whether this may be undone. alsoOf are the marks of others whose machine it was, and who have left it to this
 // object.
-func (r *Reconciler) remember(ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string) (may bool, err error) {
+func (r *Reconciler) remember(
+	ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string,
+) (may bool, err error) {
 	if left = left.On(m); left == (machine.Leftover{}) {
 		return true, nil
 	}
@@ -139,7 +143,9 @@ func (r *Reconciler) remember(ctx context.Context, l *life, m *maas.Machine, lef
 }
 
 // excludeAgain is remember for all managers, once the machine is in the pool: a person may have released it.
-func (r *Reconciler) excludeAgain(ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string) (may bool, err error) {
+func (r *Reconciler) excludeAgain(
+	ctx context.Context, l *life, m *maas.Machine, left machine.Leftover, alsoOf ...string,
+) (may bool, err error) {
 	if may, err = r.remember(ctx, l, m, left, alsoOf...); err != nil || !may {
 		return false, err
 	}
@@ -150,7 +156,8 @@ func (r *Reconciler) excludeAgain(ctx context.Context, l *life, m *maas.Machine,
 // object's.
 func (r *Reconciler) notUndone(l *life, systemID string) {
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotUndone", "Delete",
-		"machine %s is in the pool, and MAAS does not say that it was this object's: its network and storage are left as they are; check them in MAAS", systemID)
+		"machine %s is in the pool, and MAAS does not say that it was this object's: its network and storage are left as "+
+			"they are; check them in MAAS", systemID)
 }
 
 // inclusion ends what exclude began, when nothing is left to be undone.
@@ -163,7 +170,8 @@ func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	switch {
 	case err != nil:
 	case former != "":
-		err = l.Machines.Quarantine.PassOn(ctx, record.TendQuarantines.Permit(), id, by, inmaas.Cause{By: former, Why: l.cause().Why})
+		err = l.Machines.Quarantine.PassOn(ctx, record.TendQuarantines.Permit(), id, by,
+			inmaas.Cause{By: former, Why: l.cause().Why})
 	default:
 		err = l.Machines.Quarantine.Include(ctx, record.TendQuarantines.Permit(), id, by)
 	}

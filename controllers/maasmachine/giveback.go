@@ -23,7 +23,8 @@ import (
 // that is done. The record of the MaasCluster is that of the machine: a namespace that is being deleted takes no new
 // object.
 func (r *Reconciler) GiveBack(
-	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, kept record.KeptMachine, whole *record.Record,
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, kept record.KeptMachine,
+	whole *record.Record,
 ) (done bool, after time.Duration, err error) {
 	rec, err := whole.Giving(kept.SystemID)
 	if err != nil {
@@ -90,7 +91,8 @@ func (r *Reconciler) letGo(ctx context.Context, m *owners, steps []step) (how st
 	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	l.Machines.Include(m.maasMachine.Spec.SystemID, l.mark())
 	if l.kept {
-		return fmt.Sprintf("machine %s is kept for the next Machine of the same owner", maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID)), ctrl.Result{}, nil
+		return fmt.Sprintf("machine %s is kept for the next Machine of the same owner",
+			maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID)), ctrl.Result{}, nil
 	}
 	return givenBack(m.maasMachine), ctrl.Result{}, nil
 }

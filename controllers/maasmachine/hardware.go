@@ -30,7 +30,8 @@ const (
 // hardwareOf describes a machine as MAAS's commissioning found it.
 func hardwareOf(m *maas.Machine) *infrav1.MachineHardware {
 	found := &infrav1.MachineHardware{
-		Hostname: text.OneLine(m.Hostname, maxPartText), Cores: int32(min(m.CPUCount, math.MaxInt32)), Memory: int64(m.Memory),
+		Hostname: text.OneLine(m.Hostname, maxPartText), Cores: int32(min(m.CPUCount, math.MaxInt32)),
+		Memory: int64(m.Memory),
 		Vendor: known(m.HardwareInfo.Vendor), Product: known(m.HardwareInfo.Product), Serial: known(m.HardwareInfo.Serial),
 	}
 	for _, disk := range m.Disks {
@@ -41,7 +42,8 @@ func hardwareOf(m *maas.Machine) *infrav1.MachineHardware {
 	for _, nic := range m.Interfaces {
 		if nic.Type == "physical" {
 			found.NICs = append(found.NICs, infrav1.HardwareNIC{
-				Name: known(nic.Name), MACAddress: known(nic.MACAddress), Vendor: known(nic.Vendor), Product: known(nic.Product), LinkSpeed: int32(min(nic.LinkSpeed, math.MaxInt32)),
+				Name: known(nic.Name), MACAddress: known(nic.MACAddress), Vendor: known(nic.Vendor), Product: known(nic.Product),
+				LinkSpeed: int32(min(nic.LinkSpeed, math.MaxInt32)),
 			})
 		}
 	}
@@ -65,13 +67,16 @@ func markHardware(m *infrav1.MaasMachine, tests maas.Tests) {
 	case maas.TestsPassed:
 		report.SetTrue(m, infrav1.HardwareHealthyCondition, infrav1.TestsPassedReason)
 	case maas.TestsFailed:
-		report.SetFalse(m, infrav1.HardwareHealthyCondition, infrav1.TestsFailedReason, "hardware tests failed (%s): %s", of(maas.TestsFailed), remedy)
+		report.SetFalse(m, infrav1.HardwareHealthyCondition, infrav1.TestsFailedReason, "hardware tests failed (%s): %s",
+			of(maas.TestsFailed), remedy)
 	case maas.TestsDegraded:
-		report.SetFalse(m, infrav1.HardwareHealthyCondition, infrav1.TestsDegradedReason, "hardware tests found something degraded (%s): %s", of(maas.TestsDegraded), remedy)
+		report.SetFalse(m, infrav1.HardwareHealthyCondition, infrav1.TestsDegradedReason,
+			"hardware tests found something degraded (%s): %s", of(maas.TestsDegraded), remedy)
 	case maas.TestsPending, maas.TestsRunning:
 		report.SetUnknown(m, infrav1.HardwareHealthyCondition, infrav1.TestsRunningReason, "MAAS is testing the machine")
 	default:
-		report.SetUnknown(m, infrav1.HardwareHealthyCondition, infrav1.NotTestedReason, "MAAS has no complete test of the machine: test it in MAAS while it is in the pool")
+		report.SetUnknown(m, infrav1.HardwareHealthyCondition, infrav1.NotTestedReason,
+			"MAAS has no complete test of the machine: test it in MAAS while it is in the pool")
 	}
 }
 

@@ -57,7 +57,8 @@ func (r *Reconciler) bridge(ctx context.Context, l *life) (outcome, error) {
 	err := r.change(ctx, l, record.Bridge, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.MakeBridge(ctx, permit, l.maas, bridgeName(l))
 	})
-	return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s gets the bridge %s, then it is deployed", l.maas, bridgeName(l)), err
+	return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s gets the bridge %s, then it is deployed",
+		l.maas, bridgeName(l)), err
 }
 
 // bridgeName is the bridge for VMs on nodes of a host cluster.
@@ -136,13 +137,15 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	vms, err := vmsOn(ctx, l, hosts)
 	if errors.Is(err, maas.Invalid) { // A host was renamed or removed meanwhile.
 		l.Inventory.DropVMHosts()
-		return report.Retry(retireRetry, infrav1.RetiringReason, "the VM hosts of MAAS have changed; reading which of them are on this machine"), nil
+		return report.Retry(retireRetry, infrav1.RetiringReason,
+			"the VM hosts of MAAS have changed; reading which of them are on this machine"), nil
 	}
 	if err != nil {
 		return proceed, err
 	}
 	if len(vms) > 0 {
-		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed)), nil
+		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms),
+			text.List(vms, maxNamed)), nil
 	}
 	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
 	if len(hosts) > 0 || !isOutOfService(l.record.Data) {
@@ -156,11 +159,14 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {
-		err := l.Inventory.ChangeVMHosts(func(*maas.Client) error { return service.Remove(ctx, record.CloseVMHost.Permit(), host.ID) })
+		err := l.Inventory.ChangeVMHosts(func(*maas.Client) error {
+			return service.Remove(ctx, record.CloseVMHost.Permit(), host.ID)
+		})
 		if err != nil {
 			return proceed, err
 		}
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMHostRemoved", "Delete", "VM host %s left MAAS", host.Name)
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMHostRemoved", "Delete", "VM host %s left MAAS",
+			host.Name)
 	}
 	return r.awaitOtherHosts(ctx, l)
 }
@@ -197,7 +203,9 @@ func (r *Reconciler) awaitOtherHosts(ctx context.Context, l *life) (outcome, err
 		return proceed, nil
 	}
 	slices.Sort(waiting)
-	return report.Wait(retireRetry, infrav1.LXDHostRetiredReason, "the node is out of service as a VM host; waiting for other machines of the host cluster: %s", text.List(waiting, maxNamed)), nil
+	return report.Wait(retireRetry, infrav1.LXDHostRetiredReason,
+		"the node is out of service as a VM host; waiting for other machines of the host cluster: %s",
+		text.List(waiting, maxNamed)), nil
 }
 
 // hostsOfMAAS returns a function that reports whether a machine is a VM host of MAAS, or, if MAAS has no VM hosts, has
@@ -229,7 +237,9 @@ func isRetiring(m *infrav1.MaasMachine) bool {
 
 // closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
 // "" if they can. has reports whether MAAS has VM hosts still.
-func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, node *hostNode) (hosts []maas.VMHost, unclear string, has bool, err error) {
+func (r *Reconciler) closeVMHosts(
+	ctx context.Context, l *life, node *hostNode,
+) (hosts []maas.VMHost, unclear string, has bool, err error) {
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, maxAge := range []time.Duration{vmHostsMaxAge, 0} {
 		all, has, err := l.Inventory.AnyVMHosts(ctx, maxAge)
@@ -293,7 +303,8 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 		asked, err = askToRetire(ctx, node.workload, node.Node, r.Clock.Now())
 	}
 	if err != nil { // The host cluster does not respond, or a policy or a webhook there refuses.
-		ctrl.LoggerFrom(ctx).Info("Can't ask the node to stop being a VM host; its machine is powered off instead", "reason", err.Error())
+		ctrl.LoggerFrom(ctx).Info("Can't ask the node to stop being a VM host; its machine is powered off instead", "reason",
+			err.Error())
 		return r.switchOff(ctx, l)
 	}
 	if c := clusters.HostCondition(node.Node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
@@ -302,7 +313,8 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 	if r.Clock.Since(asked) > retireTimeout {
 		return r.switchOff(ctx, l)
 	}
-	return report.Wait(retireRetry, infrav1.RetiringReason, "waiting for the initializer to take the node out of service as a VM host"), nil
+	return report.Wait(retireRetry, infrav1.RetiringReason,
+		"waiting for the initializer to take the node out of service as a VM host"), nil
 }
 
 // askToRetire asks the initializer on a node to stop, once, and returns when it was asked.
@@ -352,8 +364,11 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	if isOwner := func(owner metav1.OwnerReference) bool { return owner.UID == n.UID }; slices.ContainsFunc(keys.OwnerReferences, isOwner) {
-		n.certificate = string(keys.Data[corev1.TLSCertKey]) // Else it may be that of another machine, whose Node had this name.
+	if isOwner := func(owner metav1.OwnerReference) bool {
+		return owner.UID == n.UID
+	}; slices.ContainsFunc(keys.OwnerReferences, isOwner) {
+		// Else it may be that of another machine, whose Node had this name.
+		n.certificate = string(keys.Data[corev1.TLSCertKey])
 	}
 	return n, nil
 }
@@ -377,7 +392,9 @@ func (r *Reconciler) readNode(ctx context.Context, l *life) (*corev1.Node, clien
 // ownNode returns the machine's Node, or nil. It finds it by provider ID, because Cluster API keeps the first name of a
 // Node. A Node that was deleted, and that its kubelet registered again, has no provider ID.
 func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
-	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID })
+	at := slices.IndexFunc(nodes, func(n corev1.Node) bool {
+		return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID
+	})
 	if at < 0 {
 		at = slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name && n.Spec.ProviderID == "" })
 	}
@@ -391,7 +408,8 @@ func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
 // none itself: MAAS may have mixed them up.
 func (n *hostNode) identity(l *life) vmhosts.Node {
 	id := vmhosts.Node{
-		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others, Addresses: l.maas.IPAddresses,
+		SystemID: l.maas.SystemID, Name: l.Machine.Machine.Status.NodeRef.Name, Others: n.others,
+		Addresses:   l.maas.IPAddresses,
 		Certificate: n.certificate,
 	}
 	if n.Node != nil {
@@ -411,8 +429,10 @@ func (n *hostNode) identity(l *life) vmhosts.Node {
 func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Time) string {
 	if len(inDoubt) > 0 {
 		doubtful := inDoubt[0]
-		return fmt.Sprintf("VM host %s (id %d) may be on this machine: MAAS shows it on machine %q, and its address or its certificate says otherwise. Remove it "+
-			"in MAAS if it is not there any more; if it is another machine's, these have interfaces with one MAC address in common",
+		return fmt.Sprintf("VM host %s (id %d) may be on this machine: MAAS shows it on machine %q, and its address or its "+
+			"certificate says otherwise. Remove it "+
+			"in MAAS if it is not there any more; if it is another machine's, these have interfaces with one MAC address in "+
+			"common",
 			doubtful.Name, doubtful.ID, doubtful.Host.SystemID)
 	}
 	if len(on) > 0 || removed || n.Node == nil {
@@ -421,7 +441,8 @@ func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Tim
 	if c := clusters.HostCondition(n.Node); c == nil || c.Status != corev1.ConditionTrue {
 		return ""
 	}
-	return fmt.Sprintf("Node %s is a VM host, and MAAS shows none on its machine: waiting until it is registered again. If it has no VMs any more, "+
+	return fmt.Sprintf("Node %s is a VM host, and MAAS shows none on its machine: waiting until it is registered again. "+
+		"If it has no VMs any more, "+
 		"annotate the Node with %s=%s", n.Name, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.DateOnly))
 }
 

@@ -48,7 +48,8 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	if l.maas = now; !deployable(now) {
-		return report.Retry(report.UnknownRetry, infrav1.DeployingReason, "machine %s is %s now, and its interfaces are left as they are", now, now.StatusName), nil
+		return report.Retry(report.UnknownRetry, infrav1.DeployingReason,
+			"machine %s is %s now, and its interfaces are left as they are", now, now.StatusName), nil
 	}
 	if before == nil {
 		before = arrangementOf(l, wanted)
@@ -71,7 +72,8 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 const maxArranged = 500
 
 func tooMany(a *machine.Arrangement) error {
-	return &machine.NICError{Message: fmt.Sprintf("is one of %d interfaces that MAAS has for the machine, and they could not be restored: "+
+	return &machine.NICError{Message: fmt.Sprintf("is one of %d interfaces that MAAS has for the machine, and they "+
+		"could not be restored: "+
 		"at most %d can be recorded; delete those in MAAS that it does not have", len(a.Before), maxArranged)}
 }
 
@@ -88,14 +90,17 @@ func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.S
 // undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed:
 // MAAS keeps bonds, VLANs, links and MTUs on a released one. A static address that goes with them is undone, too. What
 // others made of it stays.
-func (r *Reconciler) undoInterfaces(ctx context.Context, l *life, before *machine.Arrangement, address string) (outcome, error) {
+func (r *Reconciler) undoInterfaces(
+	ctx context.Context, l *life, before *machine.Arrangement, address string,
+) (outcome, error) {
 	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) error {
 		return r.notRestored(l, l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, address))
 	})
 	if err != nil {
 		return proceed, err
 	}
-	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the interfaces of machine %s are as before", l.maas.SystemID), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
+	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the interfaces of machine %s are as before",
+		l.maas.SystemID), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
 }
 
 // notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other
@@ -113,7 +118,8 @@ func (r *Reconciler) notRestored(l *life, err error) error {
 // leftover returns what was done to the machine, and is undone once it is back in the pool.
 func leftover(l *life) machine.Leftover {
 	return machine.Leftover{
-		Address: l.MaasMachine.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangement(l.MaasMachine), Storage: l.record.StorageOn(l.maas.SystemID) != nil,
+		Address: l.MaasMachine.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangement(l.MaasMachine),
+		Storage: l.record.StorageOn(l.maas.SystemID) != nil,
 	}
 }
 

@@ -65,7 +65,8 @@ func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
 // isToBeKept reports whether the spec asks for it, and the machine is as the next one can take it. A machine that
 // failed, or whose Machine did, is better replaced by another one.
 func isToBeKept(l *life) bool {
-	return l.MaasMachine.Spec.Release.Keep != nil && l.maas != nil && l.maas.Status == maas.StatusDeployed && !l.maas.Locked &&
+	return l.MaasMachine.Spec.Release.Keep != nil && l.maas != nil && l.maas.Status == maas.StatusDeployed &&
+		!l.maas.Locked &&
 		wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) &&
 		!conditions.IsFalse(l.Machine.Machine, clusterv1.MachineHealthCheckSucceededCondition)
 }
@@ -77,9 +78,10 @@ func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 			"machine %s can't be switched off, and is given back instead of being kept", l.maas)
 		return proceed, nil
 	}
-	return report.Wait(retireRetry, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine", l.maas), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.SwitchOff(ctx, permit, l.maas)
-	})
+	return report.Wait(retireRetry, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine",
+			l.maas), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.SwitchOff(ctx, permit, l.maas)
+		})
 }
 
 // keepNow records on the MaasCluster that the machine waits.
@@ -91,14 +93,16 @@ func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
 	}
 	kept := record.KeptMachine{
 		SystemID: l.maas.SystemID, Hostname: l.maas.Hostname, Zone: l.maas.Zone.Name, For: owner,
-		Machine: m.Name, Labels: m.Labels, Annotations: m.Annotations, Spec: m.Spec, Storage: l.record.StorageOn(l.maas.SystemID),
+		Machine: m.Name, Labels: m.Labels, Annotations: m.Annotations, Spec: m.Spec,
+		Storage: l.record.StorageOn(l.maas.SystemID),
 	}
 	lasts := cmp.Or(time.Duration(m.Spec.Release.Keep.TimeoutSeconds)*time.Second, defaultKeep)
 	recorded, err := rec.Add(ctx, func(d *record.Data) bool { return d.KeepMachine(kept, r.Clock.Now(), lasts) })
 	if err != nil || !recorded {
 		return err // A full record: it is given back.
 	}
-	r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Kept", "Delete", "machine %s (%s) waits for the next Machine of %s", kept.Hostname, kept.SystemID, owner)
+	r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Kept", "Delete", "machine %s (%s) waits for the next Machine of %s",
+		kept.Hostname, kept.SystemID, owner)
 	l.maas, l.kept, l.record.Storage = nil, true, nil
 	return nil
 }
@@ -116,7 +120,8 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 	var kept *record.KeptMachine
 	err = rec.Store(ctx, func(d *record.Data) { // It reads the record anew if this one is old.
 		kept = d.TakeKept(l.MaasMachine.UID, func(k record.KeptMachine) bool {
-			return k.For == owner && (l.FailureDomain() == "" || k.Zone == l.FailureDomain()) && equality.Semantic.DeepEqual(k.Spec.Storage, l.MaasMachine.Spec.Storage)
+			return k.For == owner && (l.FailureDomain() == "" || k.Zone == l.FailureDomain()) &&
+				equality.Semantic.DeepEqual(k.Spec.Storage, l.MaasMachine.Spec.Storage)
 		})
 	})
 	if err != nil || kept == nil {
@@ -132,7 +137,8 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 
 // owesAnother reports whether something is recorded that is to be undone on another machine than one.
 func (l *life) owesAnother(systemID string) bool {
-	return (l.record.Storage != nil && l.record.Storage.SystemID != systemID) || (l.record.Excluded != "" && l.record.Excluded != systemID)
+	return (l.record.Storage != nil && l.record.Storage.SystemID != systemID) ||
+		(l.record.Excluded != "" && l.record.Excluded != systemID)
 }
 
 // heir is what a MaasMachine takes, and the record of the MaasCluster.
@@ -144,7 +150,8 @@ type heir struct {
 // leftover returns what was done to the machine, and is undone once it is back in the pool.
 func (h *heir) leftover() machine.Leftover {
 	return machine.Leftover{
-		Address: h.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangementIn(h.Annotations), Storage: h.Storage != nil,
+		Address: h.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangementIn(h.Annotations),
+		Storage: h.Storage != nil,
 	}
 }
 
@@ -167,11 +174,13 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 		}
 		return r.claimFree(ctx, l, h)
 	case onItsWay.Has(m.Status):
-		if _, err := r.remember(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil { // Until it is claimed, no other of our objects allocates it.
+		// Until it is claimed, no other of our objects allocates it.
+		if _, err := r.remember(ctx, l, m, h.leftover(), l.markOf(h.Machine)); err != nil {
 			return proceed, err
 		}
 		l.Inventory.Observe(h.SystemID, inventory.Changing)
-		return report.Wait(report.UnknownRetry, infrav1.KeepingReason, "machine %s was kept for this one: %s", m, m.StatusName), nil
+		return report.Wait(report.UnknownRetry, infrav1.KeepingReason, "machine %s was kept for this one: %s", m,
+			m.StatusName), nil
 	case m.Status == maas.StatusDeployed:
 		return r.releaseKept(ctx, l, h, m)
 	}
@@ -199,12 +208,14 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	case !ours:
 		return r.lose(ctx, l, h, fmt.Sprintf("it is not ours any more; its MAAS user is %q", m.Owner))
 	case misfit != "":
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire", "machine %s (%s), which was kept, %s: it is given back",
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire",
+			"machine %s (%s), which was kept, %s: it is given back",
 			m.Hostname, m.SystemID, misfit)
 		l.Machines.Include(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
-		return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s, which was kept for this one, is locked: unlock it in MAAS", m), nil
+		return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
+			"machine %s, which was kept for this one, is locked: unlock it in MAAS", m), nil
 	}
 	if err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture); err != nil {
 		return proceed, err
@@ -249,7 +260,8 @@ func (r *Reconciler) afterClaim(
 	ctx context.Context, l *life, h *heir, claimed *maas.Machine, err error,
 ) (outcome, error) {
 	if errors.Is(err, maas.Conflict) {
-		return report.Retry(report.UnknownRetry, infrav1.KeepingReason, "MAAS refuses to allocate machine %s, which was kept for this one; reading why", h.SystemID), nil
+		return report.Retry(report.UnknownRetry, infrav1.KeepingReason,
+			"MAAS refuses to allocate machine %s, which was kept for this one; reading why", h.SystemID), nil
 	}
 	if err != nil {
 		return proceed, err
@@ -287,7 +299,8 @@ func (r *Reconciler) tellDataDisks(l *life) {
 		names = append(names, d.Name)
 	}
 	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "DataDisksNotKept", "Acquire",
-		"machine %s: each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is kept; delete the block devices of those to be left alone in MAAS while it is Ready",
+		"machine %s: each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is "+
+			"kept; delete the block devices of those to be left alone in MAAS while it is Ready",
 		l.maas, text.List(names, maxSkipped))
 }
 

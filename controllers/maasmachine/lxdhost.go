@@ -40,7 +40,8 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 		return proceed, err
 	}
 	if len(vms) > 0 {
-		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(vms, maxNamed)), nil
+		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms),
+			text.List(vms, maxNamed)), nil
 	}
 	if !isOutOfService(l.record.Data) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {

@@ -73,7 +73,8 @@ func (r *Reconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipam
 		return nil, proceed, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
 	case !metav1.IsControlledBy(claim, m):
 		return nil, report.Wait(report.MendRetry, infrav1.IPAddressClaimNotOursReason,
-			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get another name", claim.Name), nil
+			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get "+
+				"another name", claim.Name), nil
 	case !claim.DeletionTimestamp.IsZero():
 		return nil, report.Wait(report.SafetyRetry, infrav1.WaitingForIPAddressReason,
 			"waiting for IPAddressClaim %s to be deleted before creating a new one", claim.Name), nil
@@ -88,15 +89,17 @@ func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) erro
 	}
 	cluster := m.Labels[clusterv1.ClusterNameLabel]
 	claim := &ipamv1.IPAddressClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}},
-		Spec:       ipamv1.IPAddressClaimSpec{ClusterName: cluster, PoolRef: *m.Spec.StaticIPPoolRef},
+		ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace,
+			Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}},
+		Spec: ipamv1.IPAddressClaimSpec{ClusterName: cluster, PoolRef: *m.Spec.StaticIPPoolRef},
 	}
 	if filter, ok := m.Labels[clusterv1.WatchLabel]; ok {
 		claim.Labels[clusterv1.WatchLabel] = filter
 	}
 	// Not blocking: a foreground deletion need not wait until the claim is gone. The garbage collector may delete it
 	// first all the same.
-	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme(), controllerutil.WithBlockOwnerDeletion(false)); err != nil {
+	if err := controllerutil.SetControllerReference(m, claim, r.Client.Scheme(),
+		controllerutil.WithBlockOwnerDeletion(false)); err != nil {
 		return fmt.Errorf("owning IPAddressClaim %s: %w", claim.Name, err)
 	}
 	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -111,7 +114,8 @@ func (r *Reconciler) checkPool(pool *ipamv1.IPPoolReference) error {
 	if meta.IsNoMatchError(err) {
 		return report.NotReady(report.Problem{
 			Reason: infrav1.IPPoolKindUnknownReason, RetryAfter: report.MendRetry,
-			Message: fmt.Sprintf("spec.staticIPPoolRef: there is no kind %s in the API group %s: install its IPAM provider, or correct the reference", pool.Kind, pool.APIGroup),
+			Message: fmt.Sprintf("spec.staticIPPoolRef: there is no kind %s in the API group %s: install its IPAM provider, "+
+				"or correct the reference", pool.Kind, pool.APIGroup),
 		})
 	}
 	if err != nil {
@@ -140,7 +144,8 @@ func (r *Reconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddres
 
 // awaitPool waits for an address of a pool.
 func awaitPool(pool *ipamv1.IPPoolReference, after time.Duration) outcome {
-	return report.Wait(after, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind, pool.Name)
+	return report.Wait(after, infrav1.WaitingForIPAddressReason, "%s %s has not assigned an address yet", pool.Kind,
+		pool.Name)
 }
 
 // refusal returns why a claim is not served, for providers of either contract version; "" if they give no reason.
@@ -223,9 +228,10 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 
 // takeOff removes a static address that an object of ours has put on a machine that is ours now, and not deployed.
 func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outcome, error) {
-	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the address %s is removed from machine %s", address, l.maas.SystemID), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.TakeOff(ctx, permit, l.maas, address)
-	})
+	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the address %s is removed from machine %s", address,
+			l.maas.SystemID), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
+			return l.Machines.TakeOff(ctx, permit, l.maas, address)
+		})
 }
 
 // nicsOf returns the wanted connections. MAAS links the interfaces of machines that it commissioned or composed; that
@@ -256,7 +262,8 @@ func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.Machin
 	}
 	var notIts []string
 	if l.Endpoint() == scope.EndpointVirtualIP {
-		notIts = append(notIts, l.MaasCluster.Spec.ControlPlaneEndpoint.Host) // It moves between the control planes; MAAS may have seen it on one.
+		// It moves between the control planes; MAAS may have seen it on one.
+		notIts = append(notIts, l.MaasCluster.Spec.ControlPlaneEndpoint.Host)
 	}
 	if isHost(l) || l.MaasMachine.Spec.HardwareSync {
 		notIts = append(notIts, scope.ForeignAddresses(l.maas, preferred)...)

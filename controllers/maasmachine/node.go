@@ -49,7 +49,8 @@ func (r *Reconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
 	if m.Status.DNSAttached {
 		report.SetTrue(m, infrav1.DNSAttachedCondition, infrav1.ReadyReason)
 	} else {
-		report.SetFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason, "DNS record %s does not contain this machine's address yet", l.EndpointName())
+		report.SetFalse(m, infrav1.DNSAttachedCondition, infrav1.NotAttachedReason,
+			"DNS record %s does not contain this machine's address yet", l.EndpointName())
 	}
 	return proceed, nil
 }
@@ -57,7 +58,8 @@ func (r *Reconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
 // endpointRemoval removes the machine's address from the DNS record before the machine is released. If the whole
 // cluster is deleted, the record is deleted with it.
 func (r *Reconciler) endpointRemoval(ctx context.Context, l *life) (outcome, error) {
-	if !l.IsControlPlane() || l.Endpoint() != scope.EndpointDNS || !l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.MaasCluster.DeletionTimestamp.IsZero() {
+	if !l.IsControlPlane() || l.Endpoint() != scope.EndpointDNS || !l.Cluster.Cluster.DeletionTimestamp.IsZero() ||
+		!l.MaasCluster.DeletionTimestamp.IsZero() {
 		return proceed, nil
 	}
 	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, l.Cluster); err != nil {
@@ -81,7 +83,8 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	key := client.ObjectKeyFromObject(l.Cluster.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
-		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason, "the workload cluster does not respond"), nil // The cluster cache triggers a reconcile.
+		// The cluster cache triggers a reconcile.
+		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason, "the workload cluster does not respond"), nil
 	}
 	if err != nil {
 		return proceed, fmt.Errorf("connecting to the workload cluster: %w", err)
@@ -91,7 +94,9 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	}
 	node, err := findNode(ctx, workload, ref.Name, l.maas.Hostname, l.maas.FQDN)
 	if err != nil || node == nil {
-		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason, "the Node has not joined the workload cluster"), err // The watch triggers a reconcile.
+		// The watch triggers a reconcile.
+		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason,
+			"the Node has not joined the workload cluster"), err
 	}
 	before := node.DeepCopy()
 	if node.Spec.ProviderID == "" {
@@ -99,7 +104,8 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	}
 	if node.Spec.ProviderID != l.MaasMachine.Spec.ProviderID {
 		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.ProviderIDDiffersReason, "Join",
-			"Node %s has the provider ID %s, not %s, so it is not this Machine's: switch off the cloud controller that set it, and replace the Machine",
+			"Node %s has the provider ID %s, not %s, so it is not this Machine's: switch off the cloud controller that set "+
+				"it, and replace the Machine",
 			node.Name, node.Spec.ProviderID, l.MaasMachine.Spec.ProviderID)
 		return proceed, nil
 	}
@@ -114,7 +120,8 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 // label says on the Node, and on the MaasMachine, where the machine is. What another user wrote stays.
 func label(node *corev1.Node, l *life) {
 	for key, value := range map[string]string{
-		corev1.LabelTopologyZone: l.maas.Zone.Name, infrav1.ResourcePoolLabel: l.maas.Pool.Name, infrav1.HostLabel: l.MaasMachine.Status.LXDHost,
+		corev1.LabelTopologyZone: l.maas.Zone.Name, infrav1.ResourcePoolLabel: l.maas.Pool.Name,
+		infrav1.HostLabel: l.MaasMachine.Status.LXDHost,
 	} {
 		if value == "" || len(validation.IsValidLabelValue(value)) > 0 {
 			continue // MAAS's names may have spaces.
@@ -164,7 +171,9 @@ func (r *Reconciler) watchNodes(ctx context.Context, l *life) error {
 }
 
 // nodeToMachine wakes the machine of a Node that lacks its provider ID; other changes of Nodes do not matter.
-func (r *Reconciler) nodeToMachine(ctx context.Context, cluster client.ObjectKey, node *corev1.Node) []reconcile.Request {
+func (r *Reconciler) nodeToMachine(
+	ctx context.Context, cluster client.ObjectKey, node *corev1.Node,
+) []reconcile.Request {
 	if node.Spec.ProviderID != "" {
 		return nil
 	}
@@ -174,7 +183,8 @@ func (r *Reconciler) nodeToMachine(ctx context.Context, cluster client.ObjectKey
 	}
 	return requests(slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool {
 		return !slices.ContainsFunc(m.Status.Addresses, func(a clusterv1.MachineAddress) bool {
-			return (a.Type == clusterv1.MachineHostName || a.Type == clusterv1.MachineInternalDNS) && strings.EqualFold(a.Address, node.Name)
+			return (a.Type == clusterv1.MachineHostName || a.Type == clusterv1.MachineInternalDNS) &&
+				strings.EqualFold(a.Address, node.Name)
 		})
 	}))
 }

@@ -88,7 +88,8 @@ func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster
 		return maasCluster, err
 	}
 	list := &infrav1.MaasClusterList{}
-	err := r.Client.List(ctx, list, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
+	err := r.Client.List(ctx, list, client.InNamespace(cluster.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
 	if err != nil {
 		return nil, fmt.Errorf("looking for the MaasCluster: %w", err)
 	}
@@ -120,14 +121,17 @@ func blocker(m *owners) *report.Problem {
 		return clusters.OtherInfrastructure(m.cluster)
 	case m.maasCluster != nil && annotations.IsExternallyManaged(m.maasCluster) && m.waitsForItsManager(deployed):
 		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: m.managersTask()}
-	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" || (!deployed && !provisioned(m.cluster)):
-		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: "the cluster's infrastructure is not provisioned yet"}
+	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" ||
+		(!deployed && !provisioned(m.cluster)):
+		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason,
+			Message: "the cluster's infrastructure is not provisioned yet"}
 	case m.original != nil:
 		return clusters.CopyProblem(m.original)
 	case deployed:
 		return nil
 	case m.machine.Spec.Bootstrap.DataSecretName == nil:
-		return &report.Problem{Reason: infrav1.WaitingForBootstrapDataReason, Message: "waiting for the bootstrap data Secret"}
+		return &report.Problem{Reason: infrav1.WaitingForBootstrapDataReason,
+			Message: "waiting for the bootstrap data Secret"}
 	}
 	return nil
 }
@@ -141,14 +145,17 @@ func (m *owners) waitsForItsManager(deployed bool) bool {
 func (m *owners) managersTask() string {
 	task := "status.initialization.provisioned to true"
 	if m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" {
-		task = fmt.Sprintf("the annotation %s, once, to %d random characters of a-z and 0-9", infrav1.OwnerIDAnnotation, maas.OwnerIDLength)
+		task = fmt.Sprintf("the annotation %s, once, to %d random characters of a-z and 0-9", infrav1.OwnerIDAnnotation,
+			maas.OwnerIDLength)
 	}
-	return fmt.Sprintf("MaasCluster %s is managed externally (annotation %s: %q): that controller, or a person, must set its %s; "+
+	return fmt.Sprintf("MaasCluster %s is managed externally (annotation %s: %q): that controller, or a person, must "+
+		"set its %s; "+
 		"or remove the annotation %s, and this provider does both, and takes the endpoint of Cluster %s",
 		m.maasCluster.Name, clusterv1.ManagedByAnnotation, m.maasCluster.Annotations[clusterv1.ManagedByAnnotation], task,
 		clusterv1.ManagedByAnnotation, m.cluster.Name)
 }
 
 func provisioned(cluster *clusterv1.Cluster) bool {
-	return cluster.Status.Initialization.InfrastructureProvisioned != nil && *cluster.Status.Initialization.InfrastructureProvisioned
+	return cluster.Status.Initialization.InfrastructureProvisioned != nil &&
+		*cluster.Status.Initialization.InfrastructureProvisioned
 }

@@ -61,7 +61,8 @@ func (r *Reconciler) recordLastFailure(ctx context.Context, l *life) error {
 	again := l.record.IsPending(record.Quarantine)
 	err := r.recordFailure(ctx, l, quarantine.Proven)
 	if again && errors.Is(err, maas.Unavailable) {
-		ctrl.LoggerFrom(ctx).Info("Releasing a machine that failed without a quarantine", "systemID", l.maas.SystemID, "error", text.Lines(err))
+		ctrl.LoggerFrom(ctx).Info("Releasing a machine that failed without a quarantine", "systemID", l.maas.SystemID,
+			"error", text.Lines(err))
 		return nil
 	}
 	return err
@@ -80,7 +81,8 @@ func (r *Reconciler) forgive(ctx context.Context, l *life) {
 	l.record.Quarantine = ""
 	err := l.Machines.Quarantine.Succeeded(ctx, record.TendQuarantines.Permit(), l.maas.SystemID, notesMaxAge)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("Failed to forget earlier failures of a machine that was deployed", "systemID", l.maas.SystemID, "error", text.Lines(err))
+		ctrl.LoggerFrom(ctx).Info("Failed to forget earlier failures of a machine that was deployed", "systemID",
+			l.maas.SystemID, "error", text.Lines(err))
 	}
 }
 
@@ -102,10 +104,12 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 		if !first.IsZero() {
 			after = min(after, max(first.Sub(r.Clock.Now()), time.Second))
 		}
-		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped: %s; %s", len(names), text.List(names, maxSkipped), message)
+		message = fmt.Sprintf("%d Ready machine(s) match, and are skipped: %s; %s", len(names), text.List(names, maxSkipped),
+			message)
 	}
 	if lost := l.record.Lost; lost != "" {
-		return report.Wait(after, infrav1.KeptMachineLostReason, "%s, and no other machine fits: release it there, or add one; %s", lost, message)
+		return report.Wait(after, infrav1.KeptMachineLostReason,
+			"%s, and no other machine fits: release it there, or add one; %s", lost, message)
 	}
 	return report.Wait(after, infrav1.NoMachineAvailableReason, "%s", message)
 }
@@ -137,7 +141,9 @@ const (
 
 // skipped describes the machines in the pool that fit and are not allocated for a while, and returns when the first of
 // them may be.
-func skipped(quarantined []inmaas.Machine, cooling []machine.CoolingDown, constraints maas.AllocateParams) (names []string, first time.Time) {
+func skipped(
+	quarantined []inmaas.Machine, cooling []machine.CoolingDown, constraints maas.AllocateParams,
+) (names []string, first time.Time) {
 	sooner := func(at time.Time) {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
@@ -158,7 +164,8 @@ func skipped(quarantined []inmaas.Machine, cooling []machine.CoolingDown, constr
 		sooner(q.Until)
 	}
 	for _, m := range cooling {
-		names = append(names, fmt.Sprintf("%s (%s), failures: %d, until %s", m.Hostname, m.SystemID, m.Failures, timestamp(m.Until)))
+		names = append(names, fmt.Sprintf("%s (%s), failures: %d, until %s", m.Hostname, m.SystemID, m.Failures,
+			timestamp(m.Until)))
 		sooner(m.Until)
 	}
 	return names, first

@@ -61,7 +61,8 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its former network. Each
 // attempt uses spec.release: a machine whose disks could not be erased is not released unless the spec allows it.
 func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
-	if onItsWay.Has(l.maas.Status) { // Once in the pool, the machine must lose what is left on it before another of our objects allocates it.
+	// Once in the pool, the machine must lose what is left on it before another of our objects allocates it.
+	if onItsWay.Has(l.maas.Status) {
 		if _, err := r.remember(ctx, l, l.maas, leftover(l)); err != nil {
 			return proceed, err
 		}
@@ -85,7 +86,8 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	case err != nil:
 		return proceed, err
 	case l.maas.Status != before:
-		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", l.maas, l.maas.StatusName), nil
+		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", l.maas,
+			l.maas.StatusName), nil
 	case !ours:
 		return r.notOursAnyMore(l, l.maas)
 	case l.maas.Locked:
@@ -111,7 +113,8 @@ func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
 	}
 	if left := l.record.Unsettled(); left > 0 {
 		return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason,
-			"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it", l.maas.SystemID), nil
+			"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it",
+			l.maas.SystemID), nil
 	}
 	left := leftover(l).On(l.maas)
 	switch {
@@ -136,7 +139,8 @@ func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) 
 	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.Waits() {
 		return out, err
 	}
-	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is acquired once more, until its network is as before", l.maas), nil
+	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason,
+		"machine %s is acquired once more, until its network is as before", l.maas), nil
 }
 
 // undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call
@@ -182,17 +186,21 @@ func (r *Reconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, e
 
 // held are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
 var held = map[maas.Status]struct{ reason, message string }{
-	maas.StatusCommissioning: {infrav1.CommissioningReason, "is being commissioned by another user: its release continues when that ends"},
+	maas.StatusCommissioning: {infrav1.CommissioningReason,
+		"is being commissioned by another user: its release continues when that ends"},
 	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
 		"was commissioned by another user, and that failed: commission it again in MAAS to let its deletion continue"},
 	maas.StatusFailedTesting: {infrav1.TestingFailedReason,
 		"failed its tests, and other users could get it: override their result in MAAS to let its deletion continue"},
 	maas.StatusRescueMode: {infrav1.RescueModeReason,
 		"is in rescue mode, and another user may work on it: exit rescue mode in MAAS to let its deletion continue"},
-	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason, "enters rescue mode: exit rescue mode in MAAS to let its deletion continue"},
-	maas.StatusExitingRescueMode:  {infrav1.RescueModeReason, "exits rescue mode; then its release continues"},
-	maas.StatusMissing:            {infrav1.MachineMissingReason, "is reported as Missing by MAAS: delete it in MAAS to let its deletion continue"},
-	maas.StatusRetired:            {infrav1.MachineRetiredReason, "is retired in MAAS: delete it in MAAS to let its deletion continue"},
+	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason,
+		"enters rescue mode: exit rescue mode in MAAS to let its deletion continue"},
+	maas.StatusExitingRescueMode: {infrav1.RescueModeReason, "exits rescue mode; then its release continues"},
+	maas.StatusMissing: {infrav1.MachineMissingReason,
+		"is reported as Missing by MAAS: delete it in MAAS to let its deletion continue"},
+	maas.StatusRetired: {infrav1.MachineRetiredReason,
+		"is retired in MAAS: delete it in MAAS to let its deletion continue"},
 }
 
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
@@ -202,9 +210,10 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 	}
 	switch l.maas.Status {
 	case maas.StatusTesting:
-		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released", l.maas), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.Abort(ctx, permit, l.maas)
-		})
+		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released",
+				l.maas), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
+				return l.Machines.Abort(ctx, permit, l.maas)
+			})
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
 		err := r.change(ctx, l, record.Rescue, func(ctx context.Context, permit maas.Permit) error {
 			return l.Machines.ExitRescueMode(ctx, permit, l.maas)
@@ -213,9 +222,11 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 			return proceed, err
 		}
 		recordRelease(l, r.Clock.Now())
-		return report.Wait(report.SafetyRetry, infrav1.RescueModeFailedReason, "machine %s is brought out of rescue mode; then it is released", l.maas), nil
+		return report.Wait(report.SafetyRetry, infrav1.RescueModeFailedReason,
+			"machine %s is brought out of rescue mode; then it is released", l.maas), nil
 	}
-	return report.Wait(report.SafetyRetry, infrav1.ReleasingReason, "machine %s is being released", l.maas), r.startRelease(ctx, l)
+	return report.Wait(report.SafetyRetry, infrav1.ReleasingReason, "machine %s is being released", l.maas),
+		r.startRelease(ctx, l)
 }
 
 // startRelease asks MAAS for the release.
@@ -280,7 +291,9 @@ func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing, und
 func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
 	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
-		recordRelease(l, now) // The response to the release, or its record, was lost; or MAAS has erased the disks, and only now powers the machine off.
+		// The response to the release, or its record, was lost; or MAAS has erased the disks, and only now powers the machine
+		// off.
+		recordRelease(l, now)
 	}
 	l.enterRelease(releasing, now)
 	limit := l.record.Release.StartTime.Add(releaseLimit(l.record.Release.Erase, l.maas.Storage))
@@ -288,7 +301,8 @@ func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
 	if left := limit.Sub(now); left > 0 {
 		return report.Wait(min(left, report.SafetyRetry), infrav1.ReleasingReason, "%s", what)
 	}
-	message := fmt.Sprintf("%s; it should have ended by %s: check its power and its events in MAAS", what, timestamp(limit))
+	message := fmt.Sprintf("%s; it should have ended by %s: check its power and its events in MAAS", what,
+		timestamp(limit))
 	r.warnOnce(m, infrav1.ReleaseOverdueReason, message)
 	return report.Wait(report.SafetyRetry, infrav1.ReleaseOverdueReason, "%s", message)
 }
@@ -321,12 +335,14 @@ func (r *Reconciler) watchErase(l *life, now time.Time) outcome {
 	}
 	l.enterRelease(diskErasing, now)
 	try := l.record.Release
-	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas, try.Erase, timestamp(try.StartTime.Time))
+	what := fmt.Sprintf("MAAS has been erasing the disks of machine %s (%s) since %s", l.maas, try.Erase,
+		timestamp(try.StartTime.Time))
 	limit := try.StartTime.Add(eraseLimit(try.Erase, l.maas.Storage))
 	if now.Before(limit) {
 		return report.Wait(report.SafetyRetry, infrav1.ErasingDisksReason, "%s", what)
 	}
-	message := fmt.Sprintf("%s; it should have ended by %s: check its console and its events in MAAS, and abort it there to retry",
+	message := fmt.Sprintf("%s; it should have ended by %s: check its console and its events in MAAS, and abort it "+
+		"there to retry",
 		what, timestamp(limit))
 	r.warnOnce(m, infrav1.EraseOverdueReason, message)
 	return report.Wait(report.SafetyRetry, infrav1.EraseOverdueReason, "%s", message)
@@ -356,11 +372,13 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	}
 	isNew := try.FailedTime == nil
 	if isNew {
-		try = &infrav1.MachineReleaseStatus{Erase: try.Erase, StartTime: try.StartTime, Failures: try.Failures + 1, FailedTime: ptrTime(now)}
+		try = &infrav1.MachineReleaseStatus{Erase: try.Erase, StartTime: try.StartTime, Failures: try.Failures + 1,
+			FailedTime: ptrTime(now)}
 		l.record.Release = try
 	}
 	next := try.FailedTime.Add(releaseRetry(try.Failures))
-	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at %s%s",
+	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at "+
+		"%s%s",
 		what, l.maas.SystemID, try.Failures, timestamp(next), remedy)
 	if isNew {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
@@ -410,5 +428,6 @@ func ptrTime(t time.Time) *metav1.Time {
 // waitForUnlock reports that a user has locked the machine in MAAS, which refuses to release or delete it until it is
 // unlocked.
 func waitForUnlock(l *life) outcome {
-	return report.Wait(report.MendRetry, infrav1.MachineLockedReason, "machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas)
+	return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
+		"machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas)
 }

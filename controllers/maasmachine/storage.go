@@ -51,7 +51,8 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 	case err != nil:
 		return proceed, err
 	case misfit != "":
-		return report.Wait(report.MendRetry, infrav1.StorageImpossibleReason, "machine %s, which spec.systemID names, can't have the layout %s of spec.storage: it %s",
+		return report.Wait(report.MendRetry, infrav1.StorageImpossibleReason,
+			"machine %s, which spec.systemID names, can't have the layout %s of spec.storage: it %s",
 			l.maas.SystemID, l.MaasMachine.Spec.Storage.Layout, misfit), nil
 	}
 	return proceed, nil
@@ -121,7 +122,8 @@ func (r *Reconciler) shape(
 		case errors.Is(err, inmaas.ErrHeld):
 			continue
 		case errors.Is(err, maas.Conflict):
-			return "", report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "another user just took machine %s; choosing another one", picked.Hostname), nil
+			return "", report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+				"another user just took machine %s; choosing another one", picked.Hostname), nil
 		case err != nil:
 			return "", proceed, err
 		case misfit == "":
@@ -133,11 +135,14 @@ func (r *Reconciler) shape(
 }
 
 // noneForStorage reports why no machine was picked. Another one may become free meanwhile.
-func (r *Reconciler) noneForStorage(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams, why []string) outcome {
+func (r *Reconciler) noneForStorage(
+	ctx context.Context, l *life, refusal error, constraints maas.AllocateParams, why []string,
+) outcome {
 	if len(why) == 0 {
 		return r.noMachine(ctx, l, refusal, constraints)
 	}
-	message := fmt.Sprintf("%d Ready machine(s) match, and can't have the layout %s of spec.storage: %s; choose machines by tags, or change spec.storage in the template",
+	message := fmt.Sprintf("%d Ready machine(s) match, and can't have the layout %s of spec.storage: %s; choose "+
+		"machines by tags, or change spec.storage in the template",
 		len(why), l.MaasMachine.Spec.Storage.Layout, text.List(why, maxSkipped))
 	return report.Wait(report.CapacityRetry, infrav1.StorageImpossibleReason, "%s", message)
 }
@@ -230,7 +235,8 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 		return l.Machines.RestoreStorage(ctx, permit, free)
 	})
 	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
-		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "another user just took machine %s, whose storage was to be as before; reading it again", free.SystemID), nil
+		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
+			"another user just took machine %s, whose storage was to be as before; reading it again", free.SystemID), nil
 	}
 	return proceed, err
 }
@@ -287,12 +293,14 @@ func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error)
 
 // othersStorage waits until a machine is given back.
 func othersStorage(m *maas.Machine) outcome {
-	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s has a storage layout that another one has set; it is given back", m)
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+		"machine %s has a storage layout that another one has set; it is given back", m)
 }
 
 // taken waits for the machine of choice.
 func taken(l *life, why string) outcome {
-	return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "machine %s, which spec.systemID names, is not free: %s", l.maas, why)
+	return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason,
+		"machine %s, which spec.systemID names, is not free: %s", l.maas, why)
 }
 
 // noRoot is what a machine is that MAAS can install nothing on.
@@ -319,5 +327,6 @@ func rootless(l *life) []*maas.Machine {
 // setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
 func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.Machines.MeetRootless(m)
-	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s %s; it is given back", m, noRoot), r.giveAllBack(ctx, l, m)
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s %s; it is given back", m,
+		noRoot), r.giveAllBack(ctx, l, m)
 }

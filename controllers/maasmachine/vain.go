@@ -29,7 +29,8 @@ const (
 // inVain begins to give bare metal back that a person must do something for, after a while: other clusters can use it
 // meanwhile. It is claimed again later, unless another user has it by then. A VM is nobody else's, and stays.
 func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome, error) {
-	if l.maas == nil || l.IsLXD() || !deployable(l.maas) || wasProvisioned(l.MaasMachine) || !needsPerson(cause) || isHandedBack(l) {
+	if l.maas == nil || l.IsLXD() || !deployable(l.maas) || wasProvisioned(l.MaasMachine) || !needsPerson(cause) ||
+		isHandedBack(l) {
 		return proceed, cause
 	}
 	if l.record.Enter(heldInVain, r.Clock.Now()) < holdAtMost {
@@ -59,7 +60,8 @@ func isHandedBack(l *life) bool {
 }
 
 // returnable are the states of a machine of ours that handBack goes on with.
-var returnable = onItsWay.Union(backInPool).Insert(maas.StatusAllocated, maas.StatusReleasingFailed, maas.StatusFailedDiskErasing)
+var returnable = onItsWay.Union(backInPool).Insert(maas.StatusAllocated, maas.StatusReleasingFailed,
+	maas.StatusFailedDiskErasing)
 
 // handBack gives a machine back for now as a deletion does, and with it all that was done to its network and its
 // storage. What is recorded of that is forgotten in the end: until the machine is claimed again, others may change it.

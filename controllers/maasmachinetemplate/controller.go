@@ -91,7 +91,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err != nil {
 			return report.Explain(err).Result(err) // The MaasCluster reports the reason; the known status stays.
 		}
-		status, result.RequeueAfter = templateStatus(template.Namespace, spec, found), wait.Jitter(clusters.BareMetalMaxAge, 0.2)
+		status, result.RequeueAfter = templateStatus(template.Namespace, spec, found),
+			wait.Jitter(clusters.BareMetalMaxAge, 0.2)
 		status.Room = found.room
 	}
 	if equality.Semantic.DeepEqual(template.Status, status) {
@@ -113,7 +114,9 @@ type offer struct {
 }
 
 // offer reads it from MAAS; it is empty while the cluster is being deleted.
-func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, template *infrav1.MaasMachineTemplate) (offer, error) {
+func (r *Reconciler) offer(
+	ctx context.Context, cluster *clusterv1.Cluster, template *infrav1.MaasMachineTemplate,
+) (offer, error) {
 	if _, is := clusters.MaasClusterKey(cluster); !is || !cluster.DeletionTimestamp.IsZero() {
 		return offer{}, nil
 	}
@@ -140,7 +143,9 @@ func (r *Reconciler) offer(ctx context.Context, cluster *clusterv1.Cluster, temp
 }
 
 // findMachines finds the machines for bare metal.
-func (r *Reconciler) findMachines(ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool) (found offer, err error) {
+func (r *Reconciler) findMachines(
+	ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool,
+) (found offer, err error) {
 	if found.machines, err = clusters.BareMetal(ctx, s); err != nil {
 		return offer{}, err
 	}
@@ -154,7 +159,9 @@ func (r *Reconciler) findMachines(ctx context.Context, s *scope.Cluster, templat
 }
 
 // findHosts finds the hosts for VMs.
-func (r *Reconciler) findHosts(ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool) (found offer, err error) {
+func (r *Reconciler) findHosts(
+	ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool,
+) (found offer, err error) {
 	vm := s.TemplateVM(template.Spec.Template.Spec, controlPlane)
 	found.hosts, err = s.Machines.LXD().KnownLXDHosts(ctx, vm)
 	if err != nil && !lxd.IsRefusal(err) { // The machines report the error.

@@ -51,14 +51,17 @@ func metalRoom(zones map[string]machine.Supply) *infrav1.TemplateRoom {
 	var total machine.Supply
 	for _, name := range slices.Sorted(maps.Keys(zones)) {
 		total.Add(zones[name])
-		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: name, Fits: atMost(zones[name].Ready), Machines: machineCounts(zones[name])})
+		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: name, Fits: atMost(zones[name].Ready),
+			Machines: machineCounts(zones[name])})
 	}
-	room.Fits, room.Machines, room.Zones = atMost(total.Ready), machineCounts(total), room.Zones[:min(len(room.Zones), maxZones)]
+	room.Fits, room.Machines, room.Zones = atMost(total.Ready), machineCounts(total),
+		room.Zones[:min(len(room.Zones), maxZones)]
 	return room
 }
 
 func machineCounts(s machine.Supply) *infrav1.MachineCounts {
-	return &infrav1.MachineCounts{Ready: atMost(s.Ready), InUse: atMost(s.InUse), Broken: atMost(s.Broken), CoolingDown: atMost(s.CoolingDown)}
+	return &infrav1.MachineCounts{Ready: atMost(s.Ready), InUse: atMost(s.InUse), Broken: atMost(s.Broken),
+		CoolingDown: atMost(s.CoolingDown)}
 }
 
 func atMost(n int) int32 { return int32(min(n, maxFits)) }
@@ -70,21 +73,24 @@ func keepFailureDomains[T any](zones map[string]T, cluster *infrav1.MaasCluster)
 	}
 }
 
+// requests is the queue of a reconciler.
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // whenHostsChange counts the room of all templates of VMs again, once for the changes of many hosts.
 func (r *Reconciler) whenHostsChange() handler.EventHandler {
-	enqueue := func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	enqueue := func(ctx context.Context, queue requests) {
 		for _, key := range r.vmTemplates(ctx) {
 			queue.AddAfter(reconcile.Request{NamespacedName: key}, wait.Jitter(r.Delay, delayJitter))
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q requests) {
 			enqueue(ctx, q)
 		},
-		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q requests) {
 			enqueue(ctx, q)
 		},
-		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q requests) {
 			enqueue(ctx, q)
 		},
 	}

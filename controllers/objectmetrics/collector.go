@@ -27,13 +27,16 @@ var (
 	machineLabels = []string{"cluster", "mode", "reason"}
 
 	machinesMetric = prometheus.NewDesc("capmaas_machines",
-		"MaasMachines by cluster (namespace/name), provisioning mode (bare-metal, lxd) and by the reason of their condition Ready: Ready, Deleting, or what they wait for.",
+		"MaasMachines by cluster (namespace/name), provisioning mode (bare-metal, lxd) and by the reason of their "+
+			"condition Ready: Ready, Deleting, or what they wait for.",
 		machineLabels, nil)
 	machinesSinceMetric = prometheus.NewDesc("capmaas_machines_not_ready_since_timestamp_seconds",
-		"Since when the MaasMachine that has not been ready, or is being deleted, for longest is so, by cluster, provisioning mode and by the reason that it has now.",
+		"Since when the MaasMachine that has not been ready, or is being deleted, for longest is so, by cluster, "+
+			"provisioning mode and by the reason that it has now.",
 		machineLabels, nil)
 	clustersMetric = prometheus.NewDesc("capmaas_clusters",
-		"MaasClusters by condition (Ready, DNSReady, FailureDomainsReady and, for host clusters, LXDReady), by its status and by its reason.",
+		"MaasClusters by condition (Ready, DNSReady, FailureDomainsReady and, for host clusters, LXDReady), by its status "+
+			"and by its reason.",
 		[]string{"condition", "status", "reason"}, nil)
 )
 
@@ -68,7 +71,8 @@ func (m *Collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	for _, collect := range []func(context.Context, chan<- prometheus.Metric) error{m.collectMachines, m.collectClusters, m.collectHosts, m.collectTemplates} {
+	for _, collect := range []func(context.Context, chan<- prometheus.Metric) error{m.collectMachines, m.collectClusters,
+		m.collectHosts, m.collectTemplates} {
 		if err := collect(ctx, metrics); err != nil {
 			m.Logger.Error(err, "Objects could not be counted for metrics")
 		}
@@ -98,10 +102,12 @@ func (m *Collector) collectMachines(ctx context.Context, metrics chan<- promethe
 		}
 	}
 	for group, n := range count {
-		metrics <- prometheus.MustNewConstMetric(machinesMetric, prometheus.GaugeValue, float64(n), group.cluster, group.mode, group.reason)
+		metrics <- prometheus.MustNewConstMetric(machinesMetric, prometheus.GaugeValue, float64(n), group.cluster, group.mode,
+			group.reason)
 	}
 	for group, since := range oldest {
-		metrics <- prometheus.MustNewConstMetric(machinesSinceMetric, prometheus.GaugeValue, float64(since.Unix()), group.cluster, group.mode, group.reason)
+		metrics <- prometheus.MustNewConstMetric(machinesSinceMetric, prometheus.GaugeValue, float64(since.Unix()),
+			group.cluster, group.mode, group.reason)
 	}
 	return nil
 }
@@ -109,7 +115,8 @@ func (m *Collector) collectMachines(ctx context.Context, metrics chan<- promethe
 // groupOf returns the group of a machine, and since when it is not ready.
 func groupOf(machine *infrav1.MaasMachine) (machineGroup, time.Time) {
 	group := machineGroup{
-		cluster: machine.Namespace + "/" + machine.Labels[clusterv1.ClusterNameLabel], mode: string(machine.Spec.Mode()), reason: infrav1.NotReadyReason,
+		cluster: machine.Namespace + "/" + machine.Labels[clusterv1.ClusterNameLabel], mode: string(machine.Spec.Mode()),
+		reason: infrav1.NotReadyReason,
 	}
 	since := machine.CreationTimestamp.Time
 	if ready := conditions.Get(machine, infrav1.ReadyCondition); ready != nil {
@@ -142,7 +149,8 @@ func (m *Collector) collectClusters(ctx context.Context, metrics chan<- promethe
 		}
 	}
 	for g, n := range count {
-		metrics <- prometheus.MustNewConstMetric(clustersMetric, prometheus.GaugeValue, float64(n), g.condition, string(g.status), g.reason)
+		metrics <- prometheus.MustNewConstMetric(clustersMetric, prometheus.GaugeValue, float64(n), g.condition,
+			string(g.status), g.reason)
 	}
 	return nil
 }

@@ -27,18 +27,22 @@ var (
 	templateLabels = []string{"template", "cluster", "mode", "role"}
 
 	hostCapacityMetric = prometheus.NewDesc("capmaas_lxd_host_capacity",
-		"What an LXDHost may promise to VMs, with over-commit, by resource (cores, memory_bytes, disk_bytes).", hostLabels, nil)
+		"What an LXDHost may promise to VMs, with over-commit, by resource (cores, memory_bytes, disk_bytes).",
+		hostLabels, nil)
 	hostAllocatedMetric = prometheus.NewDesc("capmaas_lxd_host_allocated",
 		"What VMs on an LXDHost have been promised, by resource (cores, memory_bytes, disk_bytes).", hostLabels, nil)
 	hostFreeMetric = prometheus.NewDesc("capmaas_lxd_host_free",
 		"What an LXDHost can still promise to VMs, by resource (cores, memory_bytes, disk_bytes).", hostLabels, nil)
 	templateFitsMetric = prometheus.NewDesc("capmaas_template_fits",
-		"How many more machines of a MaasMachineTemplate could be made now, at most 1000, by role: control-plane where the control plane of the cluster uses the template.",
+		"How many more machines of a MaasMachineTemplate could be made now, at most 1000, by role: control-plane where the "+
+			"control plane of the cluster uses the template.",
 		templateLabels, nil)
 	templateZoneFitsMetric = prometheus.NewDesc("capmaas_template_zone_fits",
-		"How many more machines of a MaasMachineTemplate a zone of MAAS could take now, at most 1000.", append(templateLabels[:len(templateLabels):len(templateLabels)], "zone"), nil)
+		"How many more machines of a MaasMachineTemplate a zone of MAAS could take now, at most 1000.",
+		append(templateLabels[:len(templateLabels):len(templateLabels)], "zone"), nil)
 
-	roomMetrics = []*prometheus.Desc{hostCapacityMetric, hostAllocatedMetric, hostFreeMetric, templateFitsMetric, templateZoneFitsMetric}
+	roomMetrics = []*prometheus.Desc{hostCapacityMetric, hostAllocatedMetric, hostFreeMetric, templateFitsMetric,
+		templateZoneFitsMetric}
 )
 
 func (m *Collector) collectHosts(ctx context.Context, metrics chan<- prometheus.Metric) error {
@@ -52,16 +56,20 @@ func (m *Collector) collectHosts(ctx context.Context, metrics chan<- prometheus.
 			continue
 		}
 		labels := []string{
-			host.Namespace + "/" + host.Name, host.Spec.Zone, host.Spec.ResourcePool, strconv.FormatBool(conditions.IsTrue(host, infrav1.SchedulableCondition)),
+			host.Namespace + "/" + host.Name, host.Spec.Zone, host.Spec.ResourcePool,
+			strconv.FormatBool(conditions.IsTrue(host, infrav1.SchedulableCondition)),
 		}
 		for metric, figures := range map[*prometheus.Desc]*infrav1.LXDResources{
-			hostCapacityMetric: host.Status.Capacity, hostAllocatedMetric: host.Status.Allocated, hostFreeMetric: host.Status.Free,
+			hostCapacityMetric: host.Status.Capacity, hostAllocatedMetric: host.Status.Allocated,
+			hostFreeMetric: host.Status.Free,
 		} {
 			if figures == nil {
 				continue
 			}
-			for resource, value := range map[string]int64{"cores": figures.Cores, "memory_bytes": figures.Memory * mebibyte, "disk_bytes": figures.Disk * gigabyte} {
-				metrics <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, float64(value), append(labels[:len(labels):len(labels)], resource)...)
+			for resource, value := range map[string]int64{"cores": figures.Cores, "memory_bytes": figures.Memory * mebibyte,
+				"disk_bytes": figures.Disk * gigabyte} {
+				metrics <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, float64(value),
+					append(labels[:len(labels):len(labels)], resource)...)
 			}
 		}
 	}
@@ -83,10 +91,12 @@ func (m *Collector) collectTemplates(ctx context.Context, metrics chan<- prometh
 		if room.ControlPlane {
 			role = roleControlPlane
 		}
-		labels := []string{template.Namespace + "/" + template.Name, clusterOf(template), string(template.Spec.Template.Spec.Mode()), role}
+		labels := []string{template.Namespace + "/" + template.Name, clusterOf(template),
+			string(template.Spec.Template.Spec.Mode()), role}
 		metrics <- prometheus.MustNewConstMetric(templateFitsMetric, prometheus.GaugeValue, float64(room.Fits), labels...)
 		for _, zone := range room.Zones {
-			metrics <- prometheus.MustNewConstMetric(templateZoneFitsMetric, prometheus.GaugeValue, float64(zone.Fits), append(labels[:len(labels):len(labels)], zone.Name)...)
+			metrics <- prometheus.MustNewConstMetric(templateZoneFitsMetric, prometheus.GaugeValue, float64(zone.Fits),
+				append(labels[:len(labels):len(labels)], zone.Name)...)
 		}
 	}
 	return nil

@@ -69,7 +69,8 @@ type Auditor struct {
 func NewMetric() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "capmaas_orphaned_machines",
-		Help: "Machines in MAAS that carry the marks of this management cluster and that no object claims, by kind (bare-metal, lxd) and by whether that is in doubt.",
+		Help: "Machines in MAAS that carry the marks of this management cluster and that no object claims, by kind " +
+			"(bare-metal, lxd) and by whether that is in doubt.",
 	}, []string{"kind", "doubt"})
 }
 
@@ -127,9 +128,10 @@ func (a *audit) fail(server guard.Server, err error) {
 func (a *Auditor) audit(ctx context.Context) *audit {
 	regions, errs := a.regions(ctx)
 	now := &audit{read: map[guard.Server]bool{}, missing: len(errs) > 0, errs: errs}
-	lists := ask(ctx, now, slices.Collect(maps.Keys(regions)), func(ctx context.Context, region *scope.Region) ([]*maas.Machine, error) {
-		return region.Inventory.Client().ListMachines(ctx, maas.MachineFilter{})
-	})
+	lists := ask(ctx, now, slices.Collect(maps.Keys(regions)),
+		func(ctx context.Context, region *scope.Region) ([]*maas.Machine, error) {
+			return region.Inventory.Client().ListMachines(ctx, maas.MachineFilter{})
+		})
 	claims, clusters, err := ReadClaims(ctx, a.Client, a.ManagementID, a.Namespace)
 	if err != nil {
 		return &audit{missing: true, errs: []error{err}}
@@ -139,9 +141,10 @@ func (a *Auditor) audit(ctx context.Context) *audit {
 	for region, machines := range lists {
 		found[region] = a.ours(region, claims.Audit(machines), clusters)
 	}
-	recorded := ask(ctx, now, slices.Collect(maps.Keys(found)), func(ctx context.Context, region *scope.Region) ([]orphans.Finding, error) {
-		return a.recorded(ctx, region, found[region])
-	})
+	recorded := ask(ctx, now, slices.Collect(maps.Keys(found)),
+		func(ctx context.Context, region *scope.Region) ([]orphans.Finding, error) {
+			return a.recorded(ctx, region, found[region])
+		})
 	for _, findings := range recorded {
 		now.findings = append(now.findings, findings...)
 	}
@@ -190,7 +193,9 @@ func ask[T any](
 }
 
 // recorded asks MAAS who acquired the machines, if any of them was not reported before.
-func (a *Auditor) recorded(ctx context.Context, region *scope.Region, findings []orphans.Finding) ([]orphans.Finding, error) {
+func (a *Auditor) recorded(
+	ctx context.Context, region *scope.Region, findings []orphans.Finding,
+) ([]orphans.Finding, error) {
 	if a.watchlist.Knows(findings) {
 		return findings, nil
 	}
@@ -236,7 +241,9 @@ func (a *Auditor) regions(ctx context.Context) (map[*scope.Region]bool, []error)
 
 // ours drops the orphans of clusters that another manager reconciles, and of those that have their machines in another
 // MAAS: this one may be a copy of it, or lie.
-func (a *Auditor) ours(region *scope.Region, findings []orphans.Finding, clusters []infrav1.MaasCluster) []orphans.Finding {
+func (a *Auditor) ours(
+	region *scope.Region, findings []orphans.Finding, clusters []infrav1.MaasCluster,
+) []orphans.Finding {
 	var list []orphans.Finding
 	for _, f := range findings {
 		f.Server = region.Server()
@@ -268,11 +275,13 @@ func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infr
 	m := f.Machine
 	if c := clusterOf(f, clusters); c != nil {
 		a.Recorder.Eventf(c, nil, corev1.EventTypeWarning, orphanedReason, "Audit",
-			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and removes it with --delete",
+			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and removes it with "+
+				"--delete",
 			m.Hostname, m.SystemID, m.StatusName)
 		return
 	}
-	ctrl.LoggerFrom(ctx).Info("A machine in MAAS has our marks, and nothing claims it", "name", m.Hostname, "systemID", m.SystemID,
+	ctrl.LoggerFrom(ctx).Info("A machine in MAAS has our marks, and nothing claims it", "name", m.Hostname, "systemID",
+		m.SystemID,
 		"state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
 }
 

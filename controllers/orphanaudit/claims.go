@@ -31,7 +31,9 @@ func ManagementID(ctx context.Context, reader client.Reader) (string, error) {
 // ReadClaims reads the claims on machines in Kubernetes, in one namespace or, with "", in all. Read MAAS first.
 // ReadClaims reads the MaasClusters after the machines: a cluster that is being moved away is paused before the first
 // of its machines is gone.
-func ReadClaims(ctx context.Context, reader client.Reader, managementID, namespace string) (*orphans.Claims, []infrav1.MaasCluster, error) {
+func ReadClaims(
+	ctx context.Context, reader client.Reader, managementID, namespace string,
+) (*orphans.Claims, []infrav1.MaasCluster, error) {
 	machines, maasClusters, all := &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}, &clusterv1.ClusterList{}
 	for _, list := range []client.ObjectList{machines, maasClusters, all} {
 		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {

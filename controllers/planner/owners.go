@@ -138,7 +138,9 @@ func (p *Planner) owners(ctx context.Context, v *view) ([]owner, error) {
 	return append(owners, workers...), nil
 }
 
-func (p *Planner) controlPlane(ctx context.Context, v *view, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
+func (p *Planner) controlPlane(
+	ctx context.Context, v *view, ref clusterv1.ContractVersionedObjectReference,
+) (*unstructured.Unstructured, error) {
 	key := client.ObjectKey{Namespace: v.Cluster.Cluster.Namespace, Name: ref.Name}
 	if given := v.objects.find(ref.Kind, key); given != nil {
 		return given, nil
@@ -163,13 +165,15 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 	}
 	vm := v.TemplateVM(spec, o.controlPlane)
 	g := &plan.Group{
-		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Among: vm.Cluster, Replicas: o.replicas(), MaxSurge: o.leeway("maxSurge", 1, true),
+		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Among: vm.Cluster, Replicas: o.replicas(),
+		MaxSurge: o.leeway("maxSurge", 1, true),
 		OnDelete: o.strategy("type") == "OnDelete",
 	}
 	if !o.controlPlane {
 		g.MaxUnavailable, g.Zone = o.leeway("maxUnavailable", 0, false), o.text("spec", "template", "spec", "failureDomain")
 	}
-	if paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused"); paused || annotations.IsPaused(v.Cluster.Cluster, o) {
+	if paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused"); paused ||
+		annotations.IsPaused(v.Cluster.Cluster, o) {
 		g.Held = "it is paused: Cluster API replaces nothing"
 	}
 	if g.Source, err = v.source(ctx, spec, vm); err != nil {
@@ -188,12 +192,15 @@ func (p *Planner) templateOf(ctx context.Context, v *view, o owner) (infrav1.Maa
 	if name == "" {
 		return infrav1.MaasMachineSpec{}, problem("%s of cluster %s names no MaasMachineTemplate", o.name(), v.name())
 	}
-	err := p.get(ctx, v.objects, "MaasMachineTemplate", client.ObjectKey{Namespace: o.GetNamespace(), Name: name}, template)
+	err := p.get(ctx, v.objects, "MaasMachineTemplate", client.ObjectKey{Namespace: o.GetNamespace(), Name: name},
+		template)
 	return template.Spec.Template.Spec, err
 }
 
 // source returns what machines of a spec are made from.
-func (v *view) source(ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.VMSpec) (source plan.Source, err error) {
+func (v *view) source(
+	ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.VMSpec,
+) (source plan.Source, err error) {
 	source.Calls, source.Takes = callsFor(spec), v.paces[spec.Mode()]
 	if !spec.IsLXD() {
 		source.Constraints = scope.Constraints(spec)

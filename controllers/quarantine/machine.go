@@ -61,7 +61,8 @@ func Proven(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.M
 		s.Machines.Failed(m, by)
 		return nil
 	}
-	cause := quarantine.Cause{By: s.Identity().AgentName, Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
+	cause := quarantine.Cause{By: s.Identity().AgentName,
+		Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
 	err := rec.Call(ctx, record.Quarantine, func(ctx context.Context, permit maas.Permit) error {
 		_, err := s.Machines.Quarantine.Put(ctx, permit, m.SystemID, cause)
 		if err == nil {
@@ -82,7 +83,9 @@ func Proven(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.M
 // Report tells people what became of the quarantine of a machine: err is what Machine or Proven returned, and isNew
 // whether the record has changed. What MAAS refuses stops nothing; an error that Report returns is of Kubernetes, or
 // maas.Unavailable: then the same again may succeed.
-func Report(ctx context.Context, recorder events.EventRecorder, s *scope.Machine, m *maas.Machine, isNew bool, err error) error {
+func Report(
+	ctx context.Context, recorder events.EventRecorder, s *scope.Machine, m *maas.Machine, isNew bool, err error,
+) error {
 	var answer *maas.Error
 	var notOurs *NotOursError
 	var undecided *ownership.UndecidedError
@@ -99,7 +102,8 @@ func Report(ctx context.Context, recorder events.EventRecorder, s *scope.Machine
 	case errors.Is(err, maas.Unavailable):
 		return err
 	case errors.As(err, &answer), errors.As(err, &undecided):
-		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", m.SystemID, "error", text.Lines(err))
+		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", m.SystemID, "error",
+			text.Lines(err))
 	default:
 		return err
 	}

@@ -71,7 +71,8 @@ type Reconciler struct {
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasremediation")
-	clusterToRemediations, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasRemediationList{}, mgr.GetScheme())
+	clusterToRemediations, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasRemediationList{},
+		mgr.GetScheme())
 	if err != nil {
 		return fmt.Errorf("mapping Clusters to MaasRemediations: %w", err)
 	}
@@ -79,7 +80,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasRemediation{}, builder.WithPredicates(objects.IgnoreWords)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToRemediations), predicates.ClusterPausedTransitions(mgr.GetScheme(), log)).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToRemediations),
+			predicates.ClusterPausedTransitions(mgr.GetScheme(), log)).
 		WithOptions(options).
 		Complete(ctx, limited)
 	if err != nil {
@@ -91,7 +93,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 // ofMachine wakes the remediations of a Machine.
 func (r *Reconciler) ofMachine(ctx context.Context, machine client.Object) (requests []reconcile.Request) {
 	list := &infrav1.MaasRemediationList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(machine.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, list, client.InNamespace(machine.GetNamespace()),
+		client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasRemediations of a Machine")
 		return nil
 	}
@@ -120,12 +123,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 	if s != nil {
-		if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, s.cluster, remediation); err != nil || isPaused || requeue {
+		if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, s.cluster, remediation); err != nil ||
+			isPaused || requeue {
 			return ctrl.Result{}, err
 		}
 	}
 	if s != nil && remediation.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, remediation, infrav1.RemediationFinalizer); err != nil || added {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, remediation, infrav1.RemediationFinalizer); err != nil ||
+			added {
 			return ctrl.Result{}, err
 		}
 	}
@@ -159,7 +164,8 @@ func (r *Reconciler) proceed(ctx context.Context, s *subject) (ctrl.Result, erro
 	objects.Label(s.remediation, clusterv1.ClusterNameLabel, s.machine.Spec.ClusterName)
 	step := s.progress().Step
 	switched := step == infrav1.RemediationPowerOff && s.progress().Requests > 0 || step == infrav1.RemediationPowerOn
-	if !s.remediation.DeletionTimestamp.IsZero() && (!switched || s.isGivenBack() || !s.machine.DeletionTimestamp.IsZero()) {
+	if !s.remediation.DeletionTimestamp.IsZero() && (!switched || s.isGivenBack() ||
+		!s.machine.DeletionTimestamp.IsZero()) {
 		return ctrl.Result{}, letGo(ctx, s.record)
 	}
 	if !s.machine.DeletionTimestamp.IsZero() {

@@ -67,10 +67,12 @@ func start(f facts) verdict {
 		return *v
 	}
 	if f.quorum != "" {
-		return waits(infrav1.PowerCycledCondition, infrav1.WaitingForQuorumReason, "%s: the machine is switched off when they are healthy", f.quorum)
+		return waits(infrav1.PowerCycledCondition, infrav1.WaitingForQuorumReason,
+			"%s: the machine is switched off when they are healthy", f.quorum)
 	}
 	if f.published {
-		return begins(infrav1.RemediationLeaveEndpoint, infrav1.LeavingEndpointReason, "the control plane leaves the API endpoint before it is switched off")
+		return begins(infrav1.RemediationLeaveEndpoint, infrav1.LeavingEndpointReason,
+			"the control plane leaves the API endpoint before it is switched off")
 	}
 	return begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", f.machine)
 }
@@ -89,7 +91,8 @@ func withoutMAAS(f facts) *verdict {
 	case f.progress.PowerCycles >= tries:
 		v = verdict{step: infrav1.RemediationReplace}
 	case !f.joined:
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "the machine was never a Node: its bootstrap does not run again after a restart")
+		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
+			"the machine was never a Node: its bootstrap does not run again after a restart")
 	default:
 		return nil
 	}
@@ -99,7 +102,8 @@ func withoutMAAS(f facts) *verdict {
 // unfit returns why a machine is not switched, now or at all; nil if it may be.
 func unfit(f facts) *verdict {
 	if f.machine == nil {
-		v := begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "MAAS has no machine that is proven to be this Machine's")
+		v := begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
+			"MAAS has no machine that is proven to be this Machine's")
 		return &v
 	}
 	v := verdict{}
@@ -110,9 +114,11 @@ func unfit(f facts) *verdict {
 	case f.machine.Status != maas.StatusDeployed:
 		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s %s", f.machine, state.Message)
 	case f.machine.Locked:
-		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s is locked: unlock it in MAAS, or delete the Machine", f.machine)
+		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason,
+			"machine %s is locked: unlock it in MAAS, or delete the Machine", f.machine)
 	case f.machine.PowerState == maas.PowerUnknown:
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "MAAS does not control the power of machine %s", f.machine.SystemID)
+		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
+			"MAAS does not control the power of machine %s", f.machine.SystemID)
 	default:
 		return nil
 	}
@@ -121,7 +127,9 @@ func unfit(f facts) *verdict {
 
 // switching decides how a power cycle goes on, given what the BMC or the host says of the power now. ask: MAAS is to be
 // asked to switch the machine. settling is how much longer an earlier request may take effect.
-func switching(p infrav1.RemediationProgress, systemID, power string, settling time.Duration, now time.Time) (v verdict, ask bool) {
+func switching(
+	p infrav1.RemediationProgress, systemID, power string, settling time.Duration, now time.Time,
+) (v verdict, ask bool) {
 	off := p.Step == infrav1.RemediationPowerOff
 	doing, reason := maas.PowerOn, infrav1.PoweringOnReason
 	if off {
@@ -132,9 +140,11 @@ func switching(p infrav1.RemediationProgress, systemID, power string, settling t
 	case off && power == doing && p.Requests > 1 && settling > 0:
 		return v, false // The other request could switch the machine off when it is on again.
 	case off && power == doing:
-		return begins(infrav1.RemediationPowerOn, infrav1.PoweringOnReason, "machine %s is off, and is being switched on", systemID), false
+		return begins(infrav1.RemediationPowerOn, infrav1.PoweringOnReason, "machine %s is off, and is being switched on",
+			systemID), false
 	case power == doing:
-		return begins(infrav1.RemediationRecover, infrav1.PowerCycledReason, "machine %s was switched off and on", systemID), false
+		return begins(infrav1.RemediationRecover, infrav1.PowerCycledReason, "machine %s was switched off and on",
+			systemID), false
 	case p.Requests == 0:
 		return v, true
 	case now.Sub(p.Requested.Time) < requestWait, settling > 0:
@@ -143,13 +153,15 @@ func switching(p infrav1.RemediationProgress, systemID, power string, settling t
 		return v, true
 	}
 	return begins(infrav1.RemediationReplace, infrav1.PowerCycleFailedReason,
-		"MAAS was asked %d times to switch machine %s %s, and says that its power is %s: check its power settings in MAAS", p.Requests, systemID, doing, power), false
+		"MAAS was asked %d times to switch machine %s %s, and says that its power is %s: check its power settings in MAAS",
+		p.Requests, systemID, doing, power), false
 }
 
 // recovering decides whether the Node gets more time after a power cycle; nil: it has had enough.
 func recovering(f facts, now time.Time) *verdict {
 	if f.healthy {
-		v := waits(infrav1.HandedOverCondition, infrav1.MachineHealthyReason, "the Machine is healthy again: nothing more is done")
+		v := waits(infrav1.HandedOverCondition, infrav1.MachineHealthyReason,
+			"the Machine is healthy again: nothing more is done")
 		return &v
 	}
 	limit := time.Duration(cmp.Or(f.spec.PowerCycle.TimeoutSeconds, infrav1.DefaultPowerCycleTimeoutSeconds)) * time.Second
@@ -157,7 +169,8 @@ func recovering(f facts, now time.Time) *verdict {
 	if !now.Before(until) {
 		return nil
 	}
-	v := waits(infrav1.HandedOverCondition, infrav1.WaitingForNodeReason, "the machine was switched on; its Node has until %s to be healthy", until.UTC().Format(time.RFC3339))
+	v := waits(infrav1.HandedOverCondition, infrav1.WaitingForNodeReason,
+		"the machine was switched on; its Node has until %s to be healthy", until.UTC().Format(time.RFC3339))
 	return &v
 }
 
@@ -170,7 +183,8 @@ func replacing(f facts) *verdict {
 	case f.held != "":
 		v = waits(infrav1.HandedOverCondition, infrav1.RemediationHeldReason, "%s", f.held)
 	case f.quorum != "":
-		v = waits(infrav1.HandedOverCondition, infrav1.WaitingForQuorumReason, "%s: the Machine is replaced when they are healthy", f.quorum)
+		v = waits(infrav1.HandedOverCondition, infrav1.WaitingForQuorumReason,
+			"%s: the Machine is replaced when they are healthy", f.quorum)
 	default:
 		return nil
 	}
@@ -187,7 +201,8 @@ func isHealthy(m *clusterv1.Machine) bool {
 
 // after returns the progress when a step begins.
 func after(p infrav1.RemediationProgress, step infrav1.RemediationStep, now time.Time) infrav1.RemediationProgress {
-	next := infrav1.RemediationProgress{Step: step, Since: ptr.To(metav1.NewTime(now).Rfc3339Copy()), PowerCycles: p.PowerCycles}
+	next := infrav1.RemediationProgress{Step: step, Since: ptr.To(metav1.NewTime(now).Rfc3339Copy()),
+		PowerCycles: p.PowerCycles}
 	begun := p.Step == infrav1.RemediationLeaveEndpoint
 	if step == infrav1.RemediationLeaveEndpoint || (step == infrav1.RemediationPowerOff && !begun) {
 		next.PowerCycles++

@@ -89,7 +89,8 @@ func (r *Reconciler) said(s *subject) facts {
 	}
 	switch {
 	case annotations.HasSkipRemediation(s.machine):
-		f.held = "the Machine has the annotation " + clusterv1.MachineSkipRemediationAnnotation + ": remove it, or delete the Machine"
+		f.held = "the Machine has the annotation " + clusterv1.MachineSkipRemediationAnnotation +
+			": remove it, or delete the Machine"
 	case annotations.HasPaused(s.machine), s.maasMachine != nil && annotations.HasPaused(s.maasMachine):
 		f.held = "the Machine is paused: remove the annotation " + clusterv1.PausedAnnotation
 	}
@@ -111,8 +112,9 @@ func (r *Reconciler) lookAtMachine(ctx context.Context, s *subject) (facts, erro
 		if conditions.GetReason(s.maasMachine, infrav1.MachineDeployedCondition) == infrav1.MachineMissingReason {
 			return f, nil
 		}
-		return f, report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: report.CapacityRetry, Message: fmt.Sprintf(
-			"MAAS does not have machine %s now; waiting until that is certain", s.maasMachine.Spec.SystemID)})
+		return f, report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: report.CapacityRetry,
+			Message: fmt.Sprintf(
+				"MAAS does not have machine %s now; waiting until that is certain", s.maasMachine.Spec.SystemID)})
 	}
 	if err != nil {
 		return f, fmt.Errorf("reading machine %s: %w", s.maasMachine.Spec.SystemID, err)
@@ -156,7 +158,8 @@ func (r *Reconciler) quorumWithout(ctx context.Context, s *subject) (string, err
 	machines, remediations := &clusterv1.MachineList{}, &infrav1.MaasRemediationList{}
 	in := client.InNamespace(s.machine.Namespace)
 	cluster := client.MatchingLabels{clusterv1.ClusterNameLabel: s.machine.Spec.ClusterName}
-	if err := r.APIReader.List(ctx, machines, in, cluster, client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
+	if err := r.APIReader.List(ctx, machines, in, cluster,
+		client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
 		return "", fmt.Errorf("listing the control plane's Machines: %w", err)
 	}
 	if err := r.APIReader.List(ctx, remediations, in); err != nil {
@@ -195,7 +198,8 @@ func isDown(m *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
 
 // controlPlaneSickness returns what the control plane says of itself, if it can be read.
 func (r *Reconciler) controlPlaneSickness(ctx context.Context, s *subject) (string, error) {
-	object, err := controlplane.Get(ctx, r.Client.RESTMapper(), r.APIReader, s.cluster.Namespace, s.cluster.Spec.ControlPlaneRef)
+	object, err := controlplane.Get(ctx, r.Client.RESTMapper(), r.APIReader, s.cluster.Namespace,
+		s.cluster.Spec.ControlPlaneRef)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
 		return "", nil
 	}

@@ -12,7 +12,8 @@ import (
 // OneLine returns a text as one line of printable characters, with at most maxBytes of it. Texts of others may be long,
 // and may hold anything.
 func OneLine(text string, maxBytes int) string {
-	words := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
+	words := strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
+		func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 	text = strings.Join(words, " ")
 	if len(text) > maxBytes {
 		text = strings.ToValidUTF8(text[:maxBytes], "") + "..."

@@ -12,7 +12,8 @@ import (
 var (
 	// backends are the LXD storage drivers for hosts.
 	backends = []string{
-		string(infrav1.StorageBackendZFS), string(infrav1.StorageBackendBtrfs), string(infrav1.StorageBackendLVM), string(infrav1.StorageBackendDir),
+		string(infrav1.StorageBackendZFS), string(infrav1.StorageBackendBtrfs), string(infrav1.StorageBackendLVM),
+		string(infrav1.StorageBackendDir),
 	}
 	gigabytes = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
 )
@@ -24,7 +25,8 @@ func (o *object) convertCluster(m, spec mapping) {
 	}
 	o.convertEndpoint(m, spec)
 	if len(spec.names("failureDomains")) == 0 && !spec.has("failureDomains") {
-		spec.note("failureDomains", "it is not given: control planes were not spread, and are now spread over all zones of MAAS (its built-in zone only where there is "+
+		spec.note("failureDomains", "it is not given: control planes were not spread, and are now spread over all zones of "+
+			"MAAS (its built-in zone only where there is "+
 			"no other). To choose, list zones; one keeps them together")
 	}
 	if config, ok := spec.child("lxdConfig"); ok {
@@ -55,16 +57,20 @@ func (o *object) convertEndpoint(m, spec mapping) {
 	switch {
 	case len(endpoint.node.Content) == 0:
 		spec.remove("controlPlaneEndpoint")
-	case annotated || endpoint.has("host") != hasHost || endpoint.has("port") != hasPort: // It is the user's, or a problem was already reported.
+	// It is the user's, or a problem was already reported.
+	case annotated || endpoint.has("host") != hasHost || endpoint.has("port") != hasPort:
 	default:
-		spec.lose("controlPlaneEndpoint", "Spectro Cloud's controller wrote it, over anything that you gave; here the cluster gets a name of its own in dnsDomain. To provide "+
-			"the endpoint yourself, put the annotation %s on the object (its value does not matter) and convert again; for another port set the "+
+		spec.lose("controlPlaneEndpoint", "Spectro Cloud's controller wrote it, over anything that you gave; here the "+
+			"cluster gets a name of its own in dnsDomain. To provide "+
+			"the endpoint yourself, put the annotation %s on the object (its value does not matter) and convert again; for "+
+			"another port set the "+
 			"Cluster's spec.clusterNetwork.apiServerPort", infrav1.CustomDNSAnnotation)
 	}
 }
 
 // hostDefaults are the defaults of the API server there.
-var hostDefaults = map[string]string{"enabled": "false", "storageBackend": "zfs", "storageSize": "50", "skipNetworkUpdate": "true"}
+var hostDefaults = map[string]string{"enabled": "false", "storageBackend": "zfs", "storageSize": "50",
+	"skipNetworkUpdate": "true"}
 
 // convertHosts converts lxdConfig, which prepares the nodes as VM hosts.
 func (o *object) convertHosts(spec, config mapping) {
@@ -83,7 +89,8 @@ func (o *object) convertHosts(spec, config mapping) {
 	case ok && !gigabytes.MatchString(size):
 		config.problem("storageSize", "it has to be a number of GB in digits only, in quotes")
 	case ok || !config.has("storageSize"):
-		config.note("storageSize", "it counts here (default 50 GB); there it was ignored, and the storage pool took 80 %% of the machine's disks")
+		config.note("storageSize", "it counts here (default 50 GB); there it was ignored, and the storage pool took 80 %% "+
+			"of the machine's disks")
 	}
 	config.text("zone")
 	config.text("resourcePool")
@@ -97,7 +104,8 @@ func (o *object) convertHosts(spec, config mapping) {
 	} else {
 		spec.set("lxdControlPlaneCluster", value)
 	}
-	spec.note("lxdControlPlaneCluster", "VM hosts need LXD and a bridge: there, the controller made br0 on each machine's boot interface in MAAS, and the initializer installed "+
+	spec.note("lxdControlPlaneCluster", "VM hosts need LXD and a bridge: there, the controller made br0 on each "+
+		"machine's boot interface in MAAS, and the initializer installed "+
 		"LXD; here both have to be there, by MAAS and by the image or preKubeadmCommands")
 }
 
@@ -115,7 +123,8 @@ func (o *object) convertBridge(config mapping) {
 			config.remove("nicType")
 		}
 		if hasParent && hasBridge && parent != bridge {
-			config.problem("nicParent", "nicParent and networkBridge differ (%s, %s): keep the one that names the bridge that VMs are attached to", parent, bridge)
+			config.problem("nicParent", "nicParent and networkBridge differ (%s, %s): keep the one that names the bridge that "+
+				"VMs are attached to", parent, bridge)
 		} else if hasParent && !hasBridge {
 			config.note("nicParent", "it becomes networkBridge, so that it has to be a bridge, and not another interface")
 			config.rename("nicParent", "networkBridge", scalar(textTag, parent))

@@ -60,7 +60,8 @@ func (o *object) convertMachine(spec mapping, inTemplate bool) {
 	o.convertIdentity(spec, inTemplate, isVM)
 	o.convertImage(spec)
 	if _, ok := spec.text("failureDomain"); ok {
-		spec.note("failureDomain", "Machine.spec.failureDomain overrides it here, and control planes always have one (see failureDomains of the MaasCluster); there it was the other way round")
+		spec.note("failureDomain", "Machine.spec.failureDomain overrides it here, and control planes always have one (see "+
+			"failureDomains of the MaasCluster); there it was the other way round")
 	}
 	spec.text("resourcePool")
 	o.convertTags(spec, isVM)
@@ -80,7 +81,8 @@ func (o *object) convertMachine(spec mapping, inTemplate bool) {
 // convertIdentity: existing machines stay with the provider that made them.
 func (o *object) convertIdentity(spec mapping, inTemplate, isVM bool) {
 	if _, ok := spec.text("providerID"); ok {
-		spec.problem("providerID", "this machine is there already, and is not taken over: leave it out of the input, and its Machine; new ones are made from the template")
+		spec.problem("providerID", "this machine is there already, and is not taken over: leave it out of the input, and "+
+			"its Machine; new ones are made from the template")
 	}
 	if _, ok := spec.text("systemID"); ok {
 		switch {
@@ -138,7 +140,8 @@ func (o *object) convertSizes(spec mapping, isVM bool) {
 		spec.note("minMemory", "it is not given: the VM gets %d MB", infrav1.DefaultVMMemoryMB)
 	}
 	if _, ok := spec.number("minDiskSize"); ok && !isVM {
-		spec.note("minDiskSize", "it counts here; there it was ignored on bare metal, so that machines with smaller disks may have been used")
+		spec.note("minDiskSize", "it counts here; there it was ignored on bare metal, so that machines with smaller disks "+
+			"may have been used")
 	}
 }
 
@@ -147,7 +150,8 @@ func (o *object) dropLXD(spec, lxd mapping) {
 	const why = "lxd.enabled is not true, so that it had no effect"
 	if vm, ok := lxd.child("vmConfig"); ok {
 		vm.check(children(MachineFields, "lxd.vmConfig"))
-		o.dropUnused(lxd, vm, "vmConfig", map[string]string{"diskSize": strconv.Itoa(filledInDiskGB), "autoStart": "true"}, why)
+		o.dropUnused(lxd, vm, "vmConfig", map[string]string{"diskSize": strconv.Itoa(filledInDiskGB), "autoStart": "true"},
+			why)
 	}
 	spec.remove("lxd")
 }
@@ -202,7 +206,8 @@ func (o *object) checkDisk(spec mapping) {
 	size, ok := spec.number("minDiskSize")
 	switch {
 	case ok && size < leastDiskGB:
-		spec.problem("minDiskSize", "a VM's disk has at least %d (GB) here: current Ubuntu does not install on less", leastDiskGB)
+		spec.problem("minDiskSize", "a VM's disk has at least %d (GB) here: current Ubuntu does not install on less",
+			leastDiskGB)
 	case !ok && !spec.has("minDiskSize"):
 		spec.note("minDiskSize", "it is not given: the VM gets a disk of %d GB", infrav1.DefaultVMDiskGB)
 	}

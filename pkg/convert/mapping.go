@@ -146,7 +146,8 @@ func (m mapping) check(known []string) {
 
 // hint returns what to do about an unknown field: it may be one of this provider's.
 func hint(key string) string {
-	if slices.Contains([]string{"provisioningMode", "dynamicLXD", "lxdControlPlaneCluster", "virtualIP", "credentialsRef", "staticIPPoolRef", "release"}, key) {
+	if slices.Contains([]string{"provisioningMode", "dynamicLXD", "lxdControlPlaneCluster", "virtualIP", "credentialsRef",
+		"staticIPPoolRef", "release"}, key) {
 		return "; this one has: was the object converted before?"
 	}
 	return "; remove it, or correct it"

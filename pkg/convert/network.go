@@ -16,7 +16,8 @@ import (
 
 // linkModes are the values of interfaceLinkModes.
 var linkModes = []string{
-	string(infrav1.LinkModeAuto), string(infrav1.LinkModeDHCP), string(infrav1.LinkModeStatic), string(infrav1.LinkModeLinkUp),
+	string(infrav1.LinkModeAuto), string(infrav1.LinkModeDHCP), string(infrav1.LinkModeStatic),
+	string(infrav1.LinkModeLinkUp),
 }
 
 // convertAddress replaces the mapping staticIP with the address alone, and returns it.
@@ -28,7 +29,8 @@ func (o *object) convertAddress(spec mapping) string {
 	static.check(children(MachineFields, "staticIP"))
 	text, ok := static.text("ip")
 	if !ok {
-		static.problem("ip", "it is missing: give the address; or remove staticIP, convert, and set staticIPPoolRef to a pool of addresses")
+		static.problem("ip", "it is missing: give the address; or remove staticIP, convert, and set staticIPPoolRef to a "+
+			"pool of addresses")
 		return ""
 	}
 	address, err := netip.ParseAddr(text)
@@ -64,7 +66,8 @@ func (o *object) convertDevices(vm mapping, address string) *yaml.Node {
 	text, ok := vm.text("network")
 	if !ok {
 		if !vm.has("network") {
-			vm.lose("interfaceLinkModes", "it had no effect without network; here each of lxdConfig.network.devices has a linkMode")
+			vm.lose("interfaceLinkModes", "it had no effect without network; here each of lxdConfig.network.devices has a "+
+				"linkMode")
 		}
 		return nil
 	}
@@ -129,12 +132,14 @@ func (o *object) devices(vm mapping, text string) ([]device, bool) {
 	for i, subnet := range subnets {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(subnet))
 		if err != nil || prefix != prefix.Masked() {
-			vm.problem("network", "%q is not the CIDR of a MAAS subnet: write its CIDR instead of its name", strings.TrimSpace(subnet))
+			vm.problem("network", "%q is not the CIDR of a MAAS subnet: write its CIDR instead of its name",
+				strings.TrimSpace(subnet))
 			return nil, false
 		}
 		devices = append(devices, device{name: fmt.Sprintf("eth%d", i), subnet: prefix})
 	}
-	vm.note("network", "it counts here: only VM hosts with an interface on each subnet are used. There it was ignored up to 0.9, and by Spectro Cloud's own releases where it was one subnet")
+	vm.note("network", "it counts here: only VM hosts with an interface on each subnet are used. There it was ignored "+
+		"up to 0.9, and by Spectro Cloud's own releases where it was one subnet")
 	return devices, true
 }
 
@@ -148,14 +153,16 @@ func (o *object) carry(vm mapping, devices []device, modes map[string]string, ad
 			return false
 		}
 		if mode := modes[devices[carrier].name]; mode != "" && mode != string(infrav1.LinkModeStatic) {
-			vm.problem("interfaceLinkModes", "%s is %s, and its subnet has the static address %s: choose one", devices[carrier].name, mode, address)
+			vm.problem("interfaceLinkModes", "%s is %s, and its subnet has the static address %s: choose one",
+				devices[carrier].name, mode, address)
 			return false
 		}
 		devices[carrier].mode = string(infrav1.LinkModeStatic)
 	}
 	for i, d := range devices {
 		if i != carrier && d.mode == string(infrav1.LinkModeStatic) {
-			vm.problem("interfaceLinkModes", "%s is static without a static address in its subnet, where MAAS chose one: write auto to have it choose one, or give staticIP", d.name)
+			vm.problem("interfaceLinkModes", "%s is static without a static address in its subnet, where MAAS chose one: "+
+				"write auto to have it choose one, or give staticIP", d.name)
 			return false
 		}
 	}

@@ -96,7 +96,8 @@ func (o *object) identify(m mapping) (apiVersion, kind string) {
 // convert converts an object of one of the kinds.
 func (o *object) convert(m mapping, kind, version string) {
 	if !slices.Contains(versions, version) {
-		m.problem("apiVersion", "Spectro Cloud's provider never served version %s, but %s", version, strings.Join(versions, ", "))
+		m.problem("apiVersion", "Spectro Cloud's provider never served version %s, but %s", version,
+			strings.Join(versions, ", "))
 		return
 	}
 	if shared(m.node) {
@@ -154,12 +155,14 @@ func shared(n *yaml.Node) bool {
 // written are the metadata that the API server and controllers write. References and finalizers belong to the original
 // cluster.
 var written = []string{
-	"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generation", "managedFields", "ownerReferences",
+	"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generation", "managedFields",
+	"ownerReferences",
 	"resourceVersion", "selfLink", "uid",
 }
 
 // recorded are annotations that kubectl and Spectro Cloud's controllers write.
-var recorded = []string{"kubectl.kubernetes.io/last-applied-configuration", "maas.spectrocloud.com/vm-name", "maas.lxd.io/evacuation-completed"}
+var recorded = []string{"kubectl.kubernetes.io/last-applied-configuration", "maas.spectrocloud.com/vm-name",
+	"maas.lxd.io/evacuation-completed"}
 
 // convertMetadata leaves out what the API server and controllers wrote into a live object.
 func (o *object) convertMetadata(m mapping, kind string) {
@@ -198,7 +201,8 @@ func (o *object) convertMetadata(m mapping, kind string) {
 // without a value in one of Cluster API's own kinds.
 func (o *object) checkOther(m mapping, group, version, kind string) {
 	if isCore(group, kind) && strings.HasPrefix(version, "v1alpha") {
-		m.report(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write a new object, best as v1beta2", version)
+		m.report(Loss, "apiVersion", "it stays, and Cluster API 1.14 does not serve %s: write a new object, best as v1beta2",
+			version)
 	}
 	if spec, ok := m.subject("spec"); ok && group == "cluster.x-k8s.io" && kind == "Cluster" {
 		o.checkCluster(spec)
@@ -237,7 +241,8 @@ func (o *object) checkCluster(spec mapping) {
 		return
 	}
 	if host := endpoint.get("host"); host != nil && host.Value != "" {
-		endpoint.report(Loss, "host", "it stays, but the new cluster has an endpoint of its own: remove controlPlaneEndpoint, unless you keep this name or address yourself")
+		endpoint.report(Loss, "host", "it stays, but the new cluster has an endpoint of its own: remove "+
+			"controlPlaneEndpoint, unless you keep this name or address yourself")
 	}
 }
 
@@ -256,7 +261,8 @@ func (o *object) checkReferences(n *yaml.Node, path string) {
 	if path != "" && kind != nil && apiVersion != nil && kinds[kind.Value] != nil {
 		group, version, _ := strings.Cut(apiVersion.Value, "/")
 		if group == infrav1.GroupVersion.Group && version != infrav1.GroupVersion.Version {
-			m.report(Loss, "apiVersion", "it stays: write %s, or, where the object is of cluster.x-k8s.io/v1beta2, apiGroup: %s", infrav1.GroupVersion, group)
+			m.report(Loss, "apiVersion", "it stays: write %s, or, where the object is of cluster.x-k8s.io/v1beta2, apiGroup: %s",
+				infrav1.GroupVersion, group)
 		}
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -56,7 +56,8 @@ func (d document) convert() ([]byte, []Finding) {
 	case errors.Is(err, io.EOF):
 		return d.text, nil // Only comments.
 	case err != nil:
-		return fail(d.line, "the document that begins here is no YAML (near this line of the input: %v). A template has to be filled in first, for example with clusterctl generate yaml", d.mistake())
+		return fail(d.line, "the document that begins here is no YAML (near this line of the input: %v). A template has to "+
+			"be filled in first, for example with clusterctl generate yaml", d.mistake())
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
 		return fail(d.line, "there are several documents without a line --- between them")
@@ -107,7 +108,8 @@ func indentsLists(n *yaml.Node) bool {
 	var visit func(*yaml.Node)
 	visit = func(n *yaml.Node) {
 		for i, child := range n.Content {
-			isItems := n.Kind == yaml.MappingNode && i%2 == 1 && child.Kind == yaml.SequenceNode && child.Style&yaml.FlowStyle == 0
+			isItems := n.Kind == yaml.MappingNode && i%2 == 1 && child.Kind == yaml.SequenceNode &&
+				child.Style&yaml.FlowStyle == 0
 			if isItems && first == nil && child.Line > 0 {
 				further := child.Column > n.Content[i-1].Column
 				first = &further

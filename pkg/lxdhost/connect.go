@@ -79,7 +79,8 @@ func Connect(ctx context.Context, o Options) (*Host, error) { return connect(ctx
 
 // connect is Connect, with the circuit of an earlier connection.
 func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, error) {
-	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), sendWithin: sendWithin, hardware: &hardware{}}
+	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), sendWithin: sendWithin,
+		hardware: &hardware{}}
 	secure, err := o.security()
 	if err != nil {
 		return nil, h.fail("connecting", err)

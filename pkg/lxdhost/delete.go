@@ -76,7 +76,8 @@ func (s *session) remove(found *api.Instance, etag string) error {
 		return s.run(http.MethodDelete, s.url("instances", found.Name), nil)
 	}
 	if !found.Ephemeral {
-		_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", found.Name).String(), map[string]any{"ephemeral": true}, etag)
+		_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", found.Name).String(),
+			map[string]any{"ephemeral": true}, etag)
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,8 @@ func problem(kind Kind, format string, args ...any) *Error {
 // fail adds what was being done to an error.
 func (h *Host) fail(doing string, err error) error {
 	known := classify(err)
-	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, Sent: known.Sent, cause: known.cause}
+	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, Sent: known.Sent,
+		cause: known.cause}
 }
 
 // sent marks the error of a request that changes something, unless it was not sent.
@@ -176,7 +177,8 @@ func kindOfStatus(status int) Kind {
 func broken(err error) bool {
 	var request *url.Error
 	var network net.Error
-	return errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+	return errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, io.EOF) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 

@@ -35,7 +35,8 @@ func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
 	case network.Managed && network.Status != api.NetworkStatusCreated:
 		return Failed, "", &Error{Step: StepBridge,
 			Problem: fmt.Sprintf("LXD's bridge %s is %s", p.NetworkBridge, strings.ToLower(network.Status)),
-			Remedy: fmt.Sprintf("LXD may still be making it; if it stays so, LXD was stopped meanwhile: `lxc network delete %s`, and it is made again",
+			Remedy: fmt.Sprintf("LXD may still be making it; if it stays so, LXD was stopped meanwhile: `lxc network delete "+
+				"%s`, and it is made again",
 				p.NetworkBridge)}
 	}
 	return p.checkLink(client, state, network.Managed)
@@ -49,7 +50,8 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 	}
 	if link.State != "up" {
 		return Failed, "", &Error{Step: StepBridge, Problem: fmt.Sprintf("the bridge %s is %s", p.NetworkBridge, link.State),
-			Remedy: fmt.Sprintf("`ip link set %s up`, and see that the node's network configuration does so at boot", p.NetworkBridge)}
+			Remedy: fmt.Sprintf("`ip link set %s up`, and see that the node's network configuration does so at boot",
+				p.NetworkBridge)}
 	}
 	owner := "the host's"
 	switch {
@@ -57,7 +59,8 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 		owner = "LXD's"
 	case link.Bridge != nil && len(link.Bridge.UpperDevices) == 0:
 		return Failed, "", &Error{Step: StepBridge, Permanent: true,
-			Problem: fmt.Sprintf("the bridge %s has no port: VMs on it would reach neither MAAS nor anything else", p.NetworkBridge),
+			Problem: fmt.Sprintf("the bridge %s has no port: VMs on it would reach neither MAAS nor anything else",
+				p.NetworkBridge),
 			Remedy: fmt.Sprintf("connect it to the node's network: MAAS makes such a bridge while the machine is Ready "+
 				"(`maas $PROFILE interfaces create-bridge $MACHINE name=%s parent=$INTERFACE`), or name another one in %s",
 				p.NetworkBridge, SettingNetworkBridge)}
@@ -68,7 +71,8 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 func (p *pass) noBridge(client lxd.InstanceServer) *Error {
 	return &Error{Step: StepBridge, Permanent: true,
 		Problem: fmt.Sprintf("there is no bridge %s; the node's bridges: %s", p.NetworkBridge, bridgeNames(client)),
-		Remedy: fmt.Sprintf("name one of them in %s, configure it on the node (MAAS can: an interface of type bridge), or set %s=true",
+		Remedy: fmt.Sprintf("name one of them in %s, configure it on the node (MAAS can: an interface of type bridge), or "+
+			"set %s=true",
 			SettingNetworkBridge, SettingCreateBridge)}
 }
 
@@ -105,7 +109,8 @@ func (p *pass) createBridge(client lxd.InstanceServer) error {
 	}
 	e := asError(StepBridge, "making the network bridge "+p.NetworkBridge, err)
 	if e.Remedy == "" {
-		e.Remedy = fmt.Sprintf("make it by hand, with a subnet that is free in your network: `lxc network create %s ipv4.address=... "+
+		e.Remedy = fmt.Sprintf("make it by hand, with a subnet that is free in your network: `lxc network create %s "+
+			"ipv4.address=... "+
 			"ipv4.dhcp=false ipv6.address=none dns.mode=none`", p.NetworkBridge)
 	}
 	return e

@@ -78,7 +78,8 @@ func asError(step, doing string, err error) *Error {
 		return &Error{Step: step, Problem: doing + ": LXD took too long", cause: err,
 			Remedy: "the request may still be under way; LXD's log shows what it waits for"}
 	}
-	return &Error{Step: step, Problem: doing + ": no response from LXD: " + text.Steady(err.Error(), maxMessage), cause: err}
+	return &Error{Step: step, Problem: doing + ": no response from LXD: " + text.Steady(err.Error(), maxMessage),
+		cause: err}
 }
 
 // unanswered reports whether LXD did not respond at all, so that further calls are useless for now.

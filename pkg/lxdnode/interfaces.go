@@ -48,8 +48,10 @@ func (p *pass) checkInterfaces(client lxd.InstanceServer) (State, string, error)
 	if bad := ambiguousMAC(taken, bonds); bad != nil {
 		return Failed, "", &Error{Step: StepInterfaces, Permanent: true, cause: bad,
 			Problem: "MAAS can't distinguish this node from others: " + bad.Error(),
-			Remedy: "use a CNI that gives each interface a MAC of its own, such as flannel or Cilium; Calico and Canal don't, but LXD leaves out " +
-				"interfaces whose names begin with veth (FELIX_INTERFACEPREFIX). An interface that is not the CNI's needs another MAC"}
+			Remedy: "use a CNI that gives each interface a MAC of its own, such as flannel or Cilium; Calico and Canal don't, " +
+				"but LXD leaves out " +
+				"interfaces whose names begin with veth (FELIX_INTERFACEPREFIX). An interface that is not the CNI's needs " +
+				"another MAC"}
 	}
 	return OK, "MAAS can tell this node by its MACs", nil
 }
@@ -57,7 +59,9 @@ func (p *pass) checkInterfaces(client lxd.InstanceServer) (State, string, error)
 // interfaces returns the names of the interfaces that MAAS assigns to the machine, by MAC, and the bond of each
 // interface that is in one. MAAS uses those whose type is physical or unknown, such as the node's end of a pod's veth:
 // no bridges, bonds and VLANs.
-func interfaces(client lxd.InstanceServer, networks []api.Network) (taken map[string][]string, bonds map[string]string, err error) {
+func interfaces(
+	client lxd.InstanceServer, networks []api.Network,
+) (taken map[string][]string, bonds map[string]string, err error) {
 	taken, bonds = map[string][]string{}, map[string]string{}
 	for _, network := range networks {
 		if network.Managed || !slices.Contains([]string{"unknown", "physical", "bond"}, network.Type) {

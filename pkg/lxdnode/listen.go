@@ -194,8 +194,10 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 		e.Permanent = true
 		return e
 	}
-	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address, text.Steady(cause.Error(), maxMessage))
-	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to another port",
+	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address,
+		text.Steady(cause.Error(), maxMessage))
+	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to another "+
+		"port",
 		wanted.port, SettingListen)
 	return e
 }

@@ -79,7 +79,8 @@ func firstAlive(ctx context.Context, sockets []string) (string, error) {
 	if dead != nil {
 		return "", dead
 	}
-	return "", &Error{Step: StepConnect, Problem: "there is no LXD socket at " + strings.Join(sockets, ", nor at "), cause: ErrNotInstalled,
+	return "", &Error{Step: StepConnect, Problem: "there is no LXD socket at " + strings.Join(sockets, ", nor at "),
+		cause:  ErrNotInstalled,
 		Remedy: "install LXD on this node, as a snap (snap install lxd) or as the distribution's package, or start it"}
 }
 
@@ -188,7 +189,8 @@ func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
 	}
 	certificate := []byte(server.Environment.Certificate)
 	if _, err := decodeCertificate(certificate); err != nil {
-		return nil, &Error{Step: StepServer, Problem: "the certificate that LXD reports as its own: " + err.Error(), cause: err}
+		return nil, &Error{Step: StepServer, Problem: "the certificate that LXD reports as its own: " + err.Error(),
+			cause: err}
 	}
 	return certificate, nil
 }

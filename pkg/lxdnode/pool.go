@@ -35,7 +35,8 @@ func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 	found := strings.TrimSpace(fmt.Sprintf("%s: %s %s", pool.Name, pool.Driver, pool.Config["size"]))
 	if pool.Driver != p.StorageBackend {
 		return Failed, "", &Error{Step: StepPool, Permanent: true,
-			Problem: fmt.Sprintf("the storage pool %s exists with the driver %s, not %s", pool.Name, pool.Driver, p.StorageBackend),
+			Problem: fmt.Sprintf("the storage pool %s exists with the driver %s, not %s", pool.Name, pool.Driver,
+				p.StorageBackend),
 			Remedy: fmt.Sprintf("set %s=%s to use it, or name another pool in %s",
 				SettingStorageBackend, pool.Driver, SettingStoragePool)}
 	}
@@ -54,10 +55,12 @@ func usable(pool *api.StoragePool) error {
 		return nil
 	case pool.Status != api.StoragePoolStatusPending && pool.Config["source"] == "":
 		return &Error{Step: StepPool, Permanent: true,
-			Problem: fmt.Sprintf("the storage pool %s is %s: LXD was stopped while it made it", pool.Name, strings.ToLower(pool.Status)),
-			Remedy:  fmt.Sprintf("`lxc storage delete %s`; it is made again then", pool.Name)}
+			Problem: fmt.Sprintf("the storage pool %s is %s: LXD was stopped while it made it", pool.Name,
+				strings.ToLower(pool.Status)),
+			Remedy: fmt.Sprintf("`lxc storage delete %s`; it is made again then", pool.Name)}
 	}
-	return &Error{Step: StepPool, Problem: fmt.Sprintf("the storage pool %s is %s", pool.Name, strings.ToLower(pool.Status)),
+	return &Error{Step: StepPool, Problem: fmt.Sprintf("the storage pool %s is %s", pool.Name,
+		strings.ToLower(pool.Status)),
 		Remedy: "LXD may still be busy with it; if it stays so, LXD's log has the reason"}
 }
 
@@ -103,7 +106,8 @@ func (p *pass) checkRoom() error {
 	return &Error{Step: StepPool, Permanent: true,
 		Problem: fmt.Sprintf("a storage pool of %d GB does not fit: the disk of %s has %d GB free",
 			p.StorageSizeGB, filepath.Dir(p.socket), free),
-		Remedy: fmt.Sprintf("set %s (storageSize in lxdConfig) to less, leaving room for the node, use machines with larger disks, "+
+		Remedy: fmt.Sprintf("set %s (storageSize in lxdConfig) to less, leaving room for the node, use machines with "+
+			"larger disks, "+
 			"or make the pool by hand: one that exists is used as it is", SettingStorageSize)}
 }
 

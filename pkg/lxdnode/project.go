@@ -103,7 +103,8 @@ func (p *pass) ensureProfile(client lxd.InstanceServer) (State, string, error) {
 		return Failed, "", &Error{Step: StepProfile, Permanent: true,
 			Problem: fmt.Sprintf("the profile %s in project %s has disks that MAAS did not ask for: %s", profileName, p.Project,
 				strings.Join(strangeDisks(profile), ", ")),
-			Remedy: fmt.Sprintf("remove them: `lxc profile device remove %s NAME --project %s`; MAAS takes only a disk that is named root, "+
+			Remedy: fmt.Sprintf("remove them: `lxc profile device remove %s NAME --project %s`; MAAS takes only a disk that "+
+				"is named root, "+
 				"and would lose each VM that it composes", profileName, p.Project)}
 	case len(profile.Devices) > 0:
 		return state, fmt.Sprintf("%s in project %s, with %d devices", profileName, p.Project, len(profile.Devices)), nil

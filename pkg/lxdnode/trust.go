@@ -73,7 +73,9 @@ func restrict(client lxd.InstanceServer, fingerprint, project string) error {
 // Distrust removes from LXD's trust store the client certificates for which ours returns true, by the name in the store
 // and the common name in the certificate, except the one to keep (PEM, or nil). It returns how many it removed. The
 // error is an *Error.
-func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) bool, keep []byte) (removed int, err error) {
+func (n *Node) Distrust(
+	ctx context.Context, ours func(name, commonName string) bool, keep []byte,
+) (removed int, err error) {
 	earlier, err := n.Earlier(ctx, ours, keep)
 	if err != nil {
 		return 0, err
@@ -91,7 +93,9 @@ func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) 
 }
 
 // Earlier returns the fingerprints of the client certificates that Distrust would remove. The error is an *Error.
-func (n *Node) Earlier(ctx context.Context, ours func(name, commonName string) bool, keep []byte) (fingerprints []string, err error) {
+func (n *Node) Earlier(
+	ctx context.Context, ours func(name, commonName string) bool, keep []byte,
+) (fingerprints []string, err error) {
 	keepFingerprint := ""
 	if keep != nil {
 		if keepFingerprint, err = Fingerprint(keep); err != nil {
@@ -109,7 +113,8 @@ func (n *Node) Earlier(ctx context.Context, ours func(name, commonName string) b
 		return nil, asError(StepTrust, "reading the certificates", err)
 	}
 	for _, each := range certificates {
-		if each.Type == api.CertificateTypeClient && each.Fingerprint != keepFingerprint && ours(each.Name, commonName(each)) {
+		if each.Type == api.CertificateTypeClient && each.Fingerprint != keepFingerprint &&
+			ours(each.Name, commonName(each)) {
 			fingerprints = append(fingerprints, each.Fingerprint)
 		}
 	}

@@ -65,7 +65,8 @@ func (c call) outcome(caller context.Context, err *Error) guard.Outcome {
 		return guard.Responded
 	case caller.Err() != nil, errors.Is(err, guard.ErrTooLate):
 		return guard.Unclear
-	case c.list && (err.Status == http.StatusGatewayTimeout || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, guard.ErrTooLong)):
+	case c.list && (err.Status == http.StatusGatewayTimeout || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, guard.ErrTooLong)):
 		return guard.Unclear // MAAS may still respond to other calls.
 	case err.Status == 0, err.Status == http.StatusBadGateway, err.Status == http.StatusGatewayTimeout,
 		errors.Is(err, context.DeadlineExceeded), c.isPlainRead() && err.Status >= http.StatusInternalServerError:

@@ -70,8 +70,9 @@ func NewClient(config Config) (*Client, error) {
 		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
 	}
 	return &Client{
-		api: api, server: config.Server(), secret: config.secret(), base: newTransport(tlsConfig), underWay: make(chan struct{}, maxUnderWay),
-		limiter: rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
+		api: api, server: config.Server(), secret: config.secret(), base: newTransport(tlsConfig),
+		underWay: make(chan struct{}, maxUnderWay),
+		limiter:  rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
 	}, nil
 }
 
@@ -300,7 +301,8 @@ func redirectMessage(location string) string {
 		target = &url.URL{}
 	}
 	where := (&url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}).String()
-	return fmt.Sprintf("MAAS redirects to %q, and redirects are not followed: set the endpoint to where MAAS itself is", where)
+	return fmt.Sprintf("MAAS redirects to %q, and redirects are not followed: set the endpoint to where MAAS itself is",
+		where)
 }
 
 // transportMessage leaves out what helps nobody, such as query strings.

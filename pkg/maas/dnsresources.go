@@ -58,7 +58,9 @@ func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResour
 
 // CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not
 // serve the domain. Invalid: the name is taken.
-func (c *Client) CreateDNSResource(ctx context.Context, permit Permit, fqdn string, addresses []string, ttl int) (*DNSResource, error) {
+func (c *Client) CreateDNSResource(
+	ctx context.Context, permit Permit, fqdn string, addresses []string, ttl int,
+) (*DNSResource, error) {
 	form := url.Values{}
 	form.Set("fqdn", fqdn)
 	form.Set("ip_addresses", strings.Join(addresses, " "))
@@ -69,7 +71,9 @@ func (c *Client) CreateDNSResource(ctx context.Context, permit Permit, fqdn stri
 }
 
 // UpdateDNSResource replaces a record's addresses (PUT dnsresources/{id}/).
-func (c *Client) UpdateDNSResource(ctx context.Context, permit Permit, id int, addresses []string) (*DNSResource, error) {
+func (c *Client) UpdateDNSResource(
+	ctx context.Context, permit Permit, id int, addresses []string,
+) (*DNSResource, error) {
 	form := url.Values{"ip_addresses": {strings.Join(addresses, " ")}}
 	record := &DNSResource{}
 	err := c.do(ctx, dnsResourceCall(permit, http.MethodPut, id, form), record)
@@ -82,5 +86,6 @@ func (c *Client) DeleteDNSResource(ctx context.Context, permit Permit, id int) e
 }
 
 func dnsResourceCall(permit Permit, method string, id int, form url.Values) call {
-	return call{method: method, endpoint: "dnsresources/{id}/", args: []string{strconv.Itoa(id)}, params: form, permit: permit}
+	return call{method: method, endpoint: "dnsresources/{id}/", args: []string{strconv.Itoa(id)}, params: form,
+		permit: permit}
 }

@@ -29,14 +29,16 @@ type LXDPower struct {
 // Equal reports whether MAAS switches a VM in a certain way. MAAS strips white space around what it stores.
 func (p LXDPower) Equal(other LXDPower) bool {
 	same := func(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }
-	return same(p.PowerAddress, other.PowerAddress) && same(p.Project, other.Project) && same(p.InstanceName, other.InstanceName) &&
+	return same(p.PowerAddress, other.PowerAddress) && same(p.Project, other.Project) &&
+		same(p.InstanceName, other.InstanceName) &&
 		same(p.Certificate, other.Certificate) && same(p.Key, other.Key)
 }
 
 // SwitchesAs reports whether MAAS switches a VM in the same way, wherever its address has a scheme or none.
 func (p LXDPower) SwitchesAs(other LXDPower) bool {
 	const scheme = "https://"
-	p.PowerAddress, other.PowerAddress = strings.TrimPrefix(p.PowerAddress, scheme), strings.TrimPrefix(other.PowerAddress, scheme)
+	p.PowerAddress, other.PowerAddress = strings.TrimPrefix(p.PowerAddress, scheme),
+		strings.TrimPrefix(other.PowerAddress, scheme)
 	return p.Equal(other)
 }
 
@@ -82,7 +84,8 @@ func (c *Client) CreateMachine(ctx context.Context, permit Permit, p CreateMachi
 		form.Set("testing_scripts", "none")
 	}
 	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", params: form, slow: true, permit: permit}, machine)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", params: form, slow: true, permit: permit},
+		machine)
 	return machine, err
 }
 
@@ -93,7 +96,8 @@ const powerKeyParameter = "power_parameters_key"
 // administrators). Invalid: its state does not allow it; commissioning is such a state.
 func (c *Client) CommissionMachine(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
 	return c.machineCall(ctx, call{
-		method: http.MethodPost, op: "commission", params: url.Values{"testing_scripts": {"none"}}, slow: true, permit: permit,
+		method: http.MethodPost, op: "commission", params: url.Values{"testing_scripts": {"none"}}, slow: true,
+		permit: permit,
 	}, systemID)
 }
 
@@ -103,7 +107,8 @@ func (c *Client) CommissionMachine(ctx context.Context, permit Permit, systemID 
 func (c *Client) MarkBroken(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "mark_broken", params: form, slow: true, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "mark_broken", params: form, slow: true, permit: permit},
+		systemID)
 }
 
 // MarkFixed makes a machine StatusReady that is StatusBroken (POST machines/{id}/ op=mark_fixed, for administrators);
@@ -140,7 +145,8 @@ func (c *Client) AddBlockDevice(ctx context.Context, permit Permit, systemID str
 // composed VM, these are the parameters of its VM host; they stay when MAAS has no VM hosts any more.
 func (c *Client) PowerParameters(ctx context.Context, systemID string) (LXDPower, error) {
 	var power LXDPower
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID}, op: "power_parameters"}, &power)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID},
+		op: "power_parameters"}, &power)
 	return power, err
 }
 
@@ -175,7 +181,8 @@ type Instance struct {
 func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string]Instance, error) {
 	var instances map[string]Instance // The parameters also hold credentials; nothing else is read.
 	params := url.Values{"id": systemIDs}
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params, list: true}, &instances)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: params,
+		list: true}, &instances)
 	return instances, err
 }
 

@@ -25,9 +25,11 @@ func Explain(err error) (found, remedy string) {
 	var e *Error
 	switch {
 	case errors.As(err, &certificate):
-		return "MAAS's certificate can't be verified: " + certificateProblem(certificate.Err), certificateRemedy(certificate.Err)
+		return "MAAS's certificate can't be verified: " + certificateProblem(certificate.Err),
+			certificateRemedy(certificate.Err)
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "a server responds, and speaks no TLS", "the endpoint (--maas-endpoint) begins with http:// there, not with https://"
+		return "a server responds, and speaks no TLS", "the endpoint (--maas-endpoint) begins with http:// there, not with " +
+			"https://"
 	case !errors.As(err, &e):
 		return err.Error(), ""
 	}
@@ -37,18 +39,21 @@ func Explain(err error) (found, remedy string) {
 			"give a key that MAAS shows in the user's preferences; the clocks here and there must differ by less than 5 minutes"
 	case e.Kind == Forbidden:
 		return "MAAS forbids it to the API key's user (" + e.Message + ")",
-			"unlock the machine if it is locked, or use the API key of an administrator or, from MAAS 3.8 on, of a user with the entitlements of docs/security.md"
+			"unlock the machine if it is locked, or use the API key of an administrator or, from MAAS 3.8 on, of a user with " +
+				"the entitlements of docs/security.md"
 	case e.Kind == Gone:
 		return "this MAAS has no VM hosts (MAAS 4.0 and newer)", "add LXDHosts, or use bare metal"
 	case e.isElsewhere():
 		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
-			"the endpoint (--maas-endpoint) is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"
+			"the endpoint (--maas-endpoint) is the URL of MAAS's web interface up to /MAAS, such as " +
+				"http://maas.example.com:5240/MAAS"
 	case e.Status == 0:
 		return e.Message, "check the endpoint (--maas-endpoint), the firewall, and that MAAS's region controller runs"
 	case e.Status < 300:
 		return "a server responds that is not MAAS (" + e.Message + ")", "does the endpoint (--maas-endpoint) lead to MAAS?"
 	}
-	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message), "MAAS's log, maas.log and regiond.log, may have the reason"
+	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message),
+		"MAAS's log, maas.log and regiond.log, may have the reason"
 }
 
 // isElsewhere reports whether there is no API of MAAS at the endpoint: every MAAS has all lists.
@@ -66,7 +71,8 @@ func IsElsewhere(err error) bool {
 func certificateProblem(problem error) string {
 	var invalid x509.CertificateInvalidError
 	if errors.As(problem, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil {
-		return fmt.Sprintf("it is valid from %s to %s", invalid.Cert.NotBefore.UTC().Format("2006-01-02"), invalid.Cert.NotAfter.UTC().Format("2006-01-02"))
+		return fmt.Sprintf("it is valid from %s to %s", invalid.Cert.NotBefore.UTC().Format("2006-01-02"),
+			invalid.Cert.NotAfter.UTC().Format("2006-01-02"))
 	}
 	return problem.Error()
 }

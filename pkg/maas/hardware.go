@@ -41,7 +41,8 @@ func (t Tests) With(status TestStatus) (tested []string) {
 	for _, one := range []struct {
 		name   string
 		status TestStatus
-	}{{"CPU", t.CPU}, {"memory", t.Memory}, {"storage", t.Storage}, {"network", t.Network}, {"network interfaces", t.Interface}, {"other hardware", t.Other}} {
+	}{{"CPU", t.CPU}, {"memory", t.Memory}, {"storage", t.Storage}, {"network", t.Network},
+		{"network interfaces", t.Interface}, {"other hardware", t.Other}} {
 		if one.status == status {
 			tested = append(tested, one.name)
 		}

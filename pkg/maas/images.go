@@ -69,7 +69,8 @@ func (c *Client) ListImages(ctx context.Context) ([]Image, error) {
 
 // GetImage returns an image with its files (GET boot-resources/{id}/).
 func (c *Client) GetImage(ctx context.Context, id int) (ImageDetail, error) {
-	return c.imageCall(ctx, call{method: http.MethodGet, endpoint: "boot-resources/{id}/", args: []string{strconv.Itoa(id)}})
+	return c.imageCall(ctx, call{method: http.MethodGet, endpoint: "boot-resources/{id}/",
+		args: []string{strconv.Itoa(id)}})
 }
 
 // CreateImageParams are the parameters of a new image.
@@ -99,7 +100,8 @@ func (c *Client) CreateImage(ctx context.Context, permit Permit, p CreateImagePa
 			params.Set(name, value)
 		}
 	}
-	return c.imageCall(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: params, slow: true, permit: permit})
+	return c.imageCall(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: params, slow: true,
+		permit: permit})
 }
 
 func (c *Client) imageCall(ctx context.Context, call call) (ImageDetail, error) {
@@ -114,7 +116,8 @@ func (c *Client) imageCall(ctx context.Context, call call) (ImageDetail, error) 
 // the disk is full. With the last piece, MAAS reads the whole file once more.
 func (c *Client) UploadImagePiece(ctx context.Context, permit Permit, imageID, fileID int, piece []byte) error {
 	return c.do(ctx, call{
-		method: http.MethodPut, endpoint: "boot-resources/{id}/upload/{file}/", args: []string{strconv.Itoa(imageID), strconv.Itoa(fileID)},
+		method: http.MethodPut, endpoint: "boot-resources/{id}/upload/{file}/",
+		args:    []string{strconv.Itoa(imageID), strconv.Itoa(fileID)},
 		content: piece, slow: true, permit: permit,
 	}, nil)
 }
@@ -122,7 +125,8 @@ func (c *Client) UploadImagePiece(ctx context.Context, permit Permit, imageID, f
 // DeleteImage deletes an image with its files (DELETE boot-resources/{id}/, for administrators). MAAS has no 404 for an
 // image that is gone: the error is Unavailable.
 func (c *Client) DeleteImage(ctx context.Context, permit Permit, id int) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "boot-resources/{id}/", args: []string{strconv.Itoa(id)}, slow: true, permit: permit}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "boot-resources/{id}/", args: []string{strconv.Itoa(id)},
+		slow: true, permit: permit}, nil)
 }
 
 // CountRegionControllers returns how many region controllers MAAS has, for administrators (GET regioncontrollers/).

@@ -71,7 +71,9 @@ type InterfaceSpec struct {
 // links instead, and MAAS removes it when the machine is released; bonds and VLANs stay. Forbidden: the key's user does
 // not administer the machine. Invalid, with the field name: the machine has an interface of that name; parents or
 // parent: a part is in use, or not fit. Conflict: the machine is not New, Ready, Allocated or Broken.
-func (c *Client) CreateInterface(ctx context.Context, permit Permit, systemID string, spec InterfaceSpec) (*Interface, error) {
+func (c *Client) CreateInterface(
+	ctx context.Context, permit Permit, systemID string, spec InterfaceSpec,
+) (*Interface, error) {
 	form := url.Values{"name": {spec.Name}}
 	for _, id := range spec.Parents {
 		if spec.Type == InterfaceBond {
@@ -87,7 +89,8 @@ func (c *Client) CreateInterface(ctx context.Context, permit Permit, systemID st
 	}
 	made := &Interface{}
 	err := c.do(ctx, call{
-		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/", args: []string{systemID}, op: "create_" + spec.Type, params: form, permit: permit,
+		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/", args: []string{systemID}, op: "create_" + spec.Type,
+		params: form, permit: permit,
 	}, made)
 	return made, err
 }
@@ -102,7 +105,9 @@ type InterfaceUpdate struct {
 // UpdateInterface changes an interface (PUT nodes/{id}/interfaces/{id}/). With another VLAN it loses its links. An MTU
 // is also raised in what the interface contains, and lowered in what is on it. Errors: as with CreateInterface;
 // NotFound: there is no such interface.
-func (c *Client) UpdateInterface(ctx context.Context, permit Permit, systemID string, interfaceID int, update InterfaceUpdate) (*Interface, error) {
+func (c *Client) UpdateInterface(
+	ctx context.Context, permit Permit, systemID string, interfaceID int, update InterfaceUpdate,
+) (*Interface, error) {
 	form := url.Values{}
 	for key, value := range map[string]*int{"mtu": update.MTU, "vlan": update.VLANID} {
 		if value != nil {
@@ -115,7 +120,8 @@ func (c *Client) UpdateInterface(ctx context.Context, permit Permit, systemID st
 	}
 	changed := &Interface{}
 	err := c.do(ctx, call{
-		method: http.MethodPut, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)}, params: form, permit: permit,
+		method: http.MethodPut, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
+		params: form, permit: permit,
 	}, changed)
 	return changed, err
 }
@@ -124,13 +130,15 @@ func (c *Client) UpdateInterface(ctx context.Context, permit Permit, systemID st
 // there is no such interface. Conflict: the machine is not New, Ready, Allocated or Broken.
 func (c *Client) DeleteInterface(ctx context.Context, permit Permit, systemID string, interfaceID int) error {
 	return c.do(ctx, call{
-		method: http.MethodDelete, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)}, permit: permit,
+		method: http.MethodDelete, endpoint: "nodes/{id}/interfaces/{id}/",
+		args: []string{systemID, strconv.Itoa(interfaceID)}, permit: permit,
 	}, nil)
 }
 
 // ListVLANs returns the VLANs of a fabric (GET fabrics/{id}/vlans/).
 func (c *Client) ListVLANs(ctx context.Context, fabricID int) ([]VLAN, error) {
 	var vlans []VLAN
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "fabrics/{id}/vlans/", args: []string{strconv.Itoa(fabricID)}}, &vlans)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "fabrics/{id}/vlans/", args: []string{strconv.Itoa(fabricID)}},
+		&vlans)
 	return vlans, err
 }

@@ -31,7 +31,8 @@ func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReservePar
 	set(form, "subnet", p.Subnet)
 	set(form, "hostname", p.FQDN)
 	var address IPAddress
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form, permit: permit}, &address)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form, permit: permit},
+		&address)
 	return address, err
 }
 
@@ -42,7 +43,8 @@ func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, f
 	if force {
 		form.Set("force", "true")
 	}
-	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form, permit: permit}, nil)
+	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form, permit: permit},
+		nil)
 }
 
 // IPRangeReserved is the type of an IPRange in which MAAS allocates no addresses; machines may have static addresses

@@ -38,7 +38,8 @@ func (c *Client) Entitled(ctx context.Context, e Entitlement) (bool, error) {
 	switch e {
 	case CanEditMachines:
 		return permitted(c.do(ctx, call{
-			method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: url.Values{"id": {"none"}}, list: true,
+			method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: url.Values{"id": {"none"}},
+			list: true,
 		}, nil))
 	case CanEditGlobalEntities:
 		return permitted(c.do(ctx, call{method: http.MethodGet, endpoint: "commissioning-scripts/"}, nil))
@@ -54,7 +55,8 @@ func (c *Client) Entitled(ctx context.Context, e Entitlement) (bool, error) {
 		n, err := c.CountRegionControllers(ctx)
 		return n > 0, err
 	case CanEditBootEntities: // An image without a name.
-		return permitted(c.do(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: url.Values{}, permit: probePermit}, nil))
+		return permitted(c.do(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: url.Values{},
+			permit: probePermit}, nil))
 	}
 	return false, fmt.Errorf("MAAS can't be asked whether it gives %s for all of MAAS", e)
 }

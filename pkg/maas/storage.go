@@ -26,7 +26,9 @@ var StorageLayoutFlat = StorageLayout{Name: "flat"}
 // SetStorageLayout replaces what the disks hold (POST machines/{id}/ op=set_storage_layout, for administrators). The
 // layout of a machine whose BIOSBootMethod is "" has no EFI partition: installing it on a VM fails. Conflict: the
 // machine is not StatusReady. Invalid: the machine can't have the layout; then nothing has changed.
-func (c *Client) SetStorageLayout(ctx context.Context, permit Permit, systemID string, layout StorageLayout) (*Machine, error) {
+func (c *Client) SetStorageLayout(
+	ctx context.Context, permit Permit, systemID string, layout StorageLayout,
+) (*Machine, error) {
 	form := url.Values{"storage_layout": {layout.Name}}
 	for key, value := range layout.Options {
 		form.Set(key, value)
@@ -34,7 +36,8 @@ func (c *Client) SetStorageLayout(ctx context.Context, permit Permit, systemID s
 	if layout.RootDevice != 0 {
 		form.Set("root_device", strconv.Itoa(layout.RootDevice))
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_storage_layout", params: form, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_storage_layout", params: form, permit: permit},
+		systemID)
 }
 
 // RestoreStorage gives a machine the region's default layout (POST machines/{id}/ op=restore_storage_configuration, for

@@ -29,7 +29,8 @@ func (c *Client) CreateTag(ctx context.Context, permit Permit, tag Tag) error {
 
 // CommentTag changes the comment of a tag (PUT tags/{name}/). Forbidden: the key's user may not change tags.
 func (c *Client) CommentTag(ctx context.Context, permit Permit, tag Tag) error {
-	return c.do(ctx, tagCall(tag.Name, call{method: http.MethodPut, params: url.Values{"comment": {tag.Comment}}, permit: permit}), &Tag{})
+	return c.do(ctx, tagCall(tag.Name, call{method: http.MethodPut, params: url.Values{"comment": {tag.Comment}},
+		permit: permit}), &Tag{})
 }
 
 // DeleteTag deletes a tag; no machine has it from then on (DELETE tags/{name}/). Forbidden: the key's user may not
@@ -57,7 +58,8 @@ type tagged struct {
 // tags.
 func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID string) error {
 	var done tagged
-	put := tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"add": {systemID}}, permit: permit})
+	put := tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"add": {systemID}},
+		permit: permit})
 	if err := c.do(ctx, put, &done); err != nil {
 		return err
 	}
@@ -72,7 +74,8 @@ func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID s
 // UntagMachines takes a tag off machines, whoever has them (POST tags/{name}/ op=update_nodes). It is no error if a
 // machine does not have it. NotFound: there is no such tag. Forbidden: the key's user may not change tags.
 func (c *Client) UntagMachines(ctx context.Context, permit Permit, name string, systemIDs []string) error {
-	return c.do(ctx, tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"remove": systemIDs}, permit: permit}), &tagged{})
+	return c.do(ctx, tagCall(name, call{method: http.MethodPost, op: "update_nodes",
+		params: url.Values{"remove": systemIDs}, permit: permit}), &tagged{})
 }
 
 func tagCall(name string, call call) call {

@@ -54,7 +54,9 @@ type exchange struct {
 // client does not follow redirects: they would turn a POST into a GET, and send the key to a server that nobody
 // configured.
 func (e *exchange) client() *http.Client {
-	return &http.Client{Transport: e, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: e, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // RoundTrip sends the request with the call's context on a kept connection, decodes the response, and hides Retry-After

@@ -135,13 +135,15 @@ func (c *Client) RefreshVMHost(ctx context.Context, hostID int) (VMHost, error) 
 // AddVMHostTag tags a VM host (POST vm-hosts/{id}/ op=add_tag, for administrators); a tag that it already has is no
 // error.
 func (c *Client) AddVMHostTag(ctx context.Context, permit Permit, hostID int, tag string) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}}, permit: permit}, hostID)
+	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}},
+		permit: permit}, hostID)
 }
 
 // DeleteVMHost makes MAAS forget a VM host and the machines on it (DELETE vm-hosts/{id}/, for administrators). Their
 // VMs stay on the host.
 func (c *Client) DeleteVMHost(ctx context.Context, permit Permit, hostID int) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, slow: true, permit: permit}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)},
+		slow: true, permit: permit}, nil)
 }
 
 func (c *Client) vmHostCall(ctx context.Context, call call, hostID int) (VMHost, error) {

@@ -25,7 +25,9 @@ import (
 // ControlPlaneTemplate returns the name of the MaasMachineTemplate of the cluster's control planes: the one that the
 // control plane names (live reads it), or else the one that its newest machine was made from. It returns "" if there is
 // none to read.
-func ControlPlaneTemplate(ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster) (string, error) {
+func ControlPlaneTemplate(
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster,
+) (string, error) {
 	name, err := namedTemplate(ctx, c.RESTMapper(), live, cluster)
 	if err != nil || name != "" {
 		return name, err
@@ -33,7 +35,9 @@ func ControlPlaneTemplate(ctx context.Context, c client.Client, live client.Read
 	return clonedTemplate(ctx, c, cluster)
 }
 
-func namedTemplate(ctx context.Context, mapper meta.RESTMapper, reader client.Reader, cluster *clusterv1.Cluster) (string, error) {
+func namedTemplate(
+	ctx context.Context, mapper meta.RESTMapper, reader client.Reader, cluster *clusterv1.Cluster,
+) (string, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	if !ref.IsDefined() {
 		return "", nil
@@ -79,7 +83,8 @@ func clonedTemplate(ctx context.Context, c client.Client, cluster *clusterv1.Clu
 func InfrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 	for _, path := range [][]string{
 		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
-		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"}, {"spec", "infrastructureRef"},
+		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"},
+		{"spec", "infrastructureRef"},
 	} {
 		ref, _, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
 		if name := MachineTemplate(ref); name != "" {
@@ -98,7 +103,8 @@ func Peers(ctx context.Context, c client.Client, s *scope.Cluster, controlPlanes
 	var peers []lxd.Peer
 	for i := range machines {
 		if m := &machines[i]; IsControlPlane(m) == controlPlanes && m.Status.LXDHost != "" {
-			peers = append(peers, lxd.Peer{VM: maas.Hostname(m.Name, s.OwnerID()), Host: m.Status.LXDHost, Zone: m.Status.FailureDomain})
+			peers = append(peers, lxd.Peer{VM: maas.Hostname(m.Name, s.OwnerID()), Host: m.Status.LXDHost,
+				Zone: m.Status.FailureDomain})
 		}
 	}
 	return peers, nil

@@ -22,7 +22,9 @@ import (
 
 // PublishEndpoint writes the addresses of the control planes that can serve the API into the endpoint's DNS record. It
 // returns the addresses in the record, and whether it wrote them.
-func PublishEndpoint(ctx context.Context, c client.Client, clock clock.PassiveClock, s *scope.Cluster) (published []string, wrote bool, err error) {
+func PublishEndpoint(
+	ctx context.Context, c client.Client, clock clock.PassiveClock, s *scope.Cluster,
+) (published []string, wrote bool, err error) {
 	return s.DNS.Ensure(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), func(current []string) ([]string, error) {
 		machines, err := Machines(ctx, c, s.MaasCluster.Namespace, s.Cluster.Name)
 		if err != nil {
@@ -43,7 +45,8 @@ const EndpointHold = 5 * time.Minute
 // endpointAddresses returns the addresses that the record should hold, given those that it holds. It keeps an address
 // as it is while the facts about it are unknown. away are the remediations whose machines clients are not sent to.
 func endpointAddresses(
-	ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine, away []infrav1.MaasRemediation, current []string, now time.Time,
+	ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine,
+	away []infrav1.MaasRemediation, current []string, now time.Time,
 ) []string {
 	var desired, others []string
 	initialized := ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)
@@ -124,7 +127,8 @@ func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluste
 	}
 	return slices.DeleteFunc(list.Items, func(r infrav1.MaasRemediation) bool {
 		recorded, err := record.Of(&r)
-		return err != nil || recorded.Remediation == nil || recorded.Remediation.PowerCycles == 0 || !r.DeletionTimestamp.IsZero()
+		return err != nil || recorded.Remediation == nil || recorded.Remediation.PowerCycles == 0 ||
+			!r.DeletionTimestamp.IsZero()
 	}), nil
 }
 

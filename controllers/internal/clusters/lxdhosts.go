@@ -45,10 +45,13 @@ func LXDHostOfVMHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachin
 // Mirrors reports whether an LXDHost is that of a machine that is, or was, a VM host of MAAS: it is owned by the
 // machine, and not controlled.
 func Mirrors(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
-	return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
+	return host.Spec.VMHost != nil && slices.ContainsFunc(host.OwnerReferences,
+		func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
 }
 
-func lxdHost(ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is func(*infrav1.LXDHost) bool) (*infrav1.LXDHost, error) {
+func lxdHost(
+	ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is func(*infrav1.LXDHost) bool,
+) (*infrav1.LXDHost, error) {
 	list := &infrav1.LXDHostList{}
 	if err := c.List(ctx, list, client.InNamespace(m.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing the LXDHosts of MaasMachine %s: %w", m.Name, err)
@@ -79,7 +82,9 @@ func MayUse(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 	cluster := KeyOf(m).String()
 	isForAll := host.Spec.VMHost != nil && host.Spec.CredentialsRef == nil
 	return isForAll || host.Spec.Allows(host.Namespace, m.Namespace) ||
-		slices.ContainsFunc(host.Status.Clusters, func(c infrav1.LXDClusterVMs) bool { return c.Cluster == cluster && c.Count > 0 })
+		slices.ContainsFunc(host.Status.Clusters, func(c infrav1.LXDClusterVMs) bool {
+			return c.Cluster == cluster && c.Count > 0
+		})
 }
 
 // NodeOf returns the name of a machine's Node in its cluster; "" if it has none yet.

@@ -21,13 +21,15 @@ import (
 func OwnerIDLost(c *infrav1.MaasCluster, id string) *report.Problem {
 	original := cmp.Or(id, "the value of the workload annotation "+ownership.AnnotationOwner+" of its machines in MAAS")
 	return &report.Problem{Reason: infrav1.OwnerIDLostReason, RetryAfter: report.MendRetry, Message: fmt.Sprintf(
-		"the annotation %s of MaasCluster %s, which proves what is ours in MAAS, is gone or was changed: set it back to %s", infrav1.OwnerIDAnnotation, c.Name, original)}
+		"the annotation %s of MaasCluster %s, which proves what is ours in MAAS, is gone or was changed: set it back to %s",
+		infrav1.OwnerIDAnnotation, c.Name, original)}
 }
 
 // OwnerIDInvalid returns the problem of a MaasCluster whose owner id is malformed.
 func OwnerIDInvalid() *report.Problem {
 	return &report.Problem{Reason: infrav1.OwnerIDInvalidReason, RetryAfter: report.MendRetry, Message: fmt.Sprintf(
-		"the annotation %s of the MaasCluster must be %d characters of a-z and 0-9: correct it, or remove it to have one made", infrav1.OwnerIDAnnotation, maas.OwnerIDLength)}
+		"the annotation %s of the MaasCluster must be %d characters of a-z and 0-9: correct it, or remove it to have one "+
+			"made", infrav1.OwnerIDAnnotation, maas.OwnerIDLength)}
 }
 
 // WasAskedFor reports whether MAAS was asked for a machine. A system id alone does not prove it: the user may have
@@ -51,7 +53,9 @@ func OwnerProblem(c *infrav1.MaasCluster, m *infrav1.MaasMachine) *report.Proble
 }
 
 // OwnedElsewhere returns another MaasCluster that has an owner id, the oldest one, or nil.
-func OwnedElsewhere(ctx context.Context, reader client.Reader, c *infrav1.MaasCluster, id string) (oldest *infrav1.MaasCluster, err error) {
+func OwnedElsewhere(
+	ctx context.Context, reader client.Reader, c *infrav1.MaasCluster, id string,
+) (oldest *infrav1.MaasCluster, err error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -61,7 +65,8 @@ func OwnedElsewhere(ctx context.Context, reader client.Reader, c *infrav1.MaasCl
 	}
 	for i := range all.Items {
 		other := &all.Items[i]
-		if other.UID != c.UID && other.Annotations[infrav1.OwnerIDAnnotation] == id && (oldest == nil || isOlder(other, oldest)) {
+		if other.UID != c.UID && other.Annotations[infrav1.OwnerIDAnnotation] == id &&
+			(oldest == nil || isOlder(other, oldest)) {
 			oldest = other
 		}
 	}
@@ -72,7 +77,9 @@ func OwnedElsewhere(ctx context.Context, reader client.Reader, c *infrav1.MaasCl
 // Copies come from applying manifests or a backup in another namespace. If two MaasClusters have the same owner id,
 // everything in MAAS belongs to the older one: the copy would take over its machines, and release them when it is
 // deleted.
-func CopiedFrom(ctx context.Context, reader client.Reader, maasCluster *infrav1.MaasCluster) (*infrav1.MaasCluster, error) {
+func CopiedFrom(
+	ctx context.Context, reader client.Reader, maasCluster *infrav1.MaasCluster,
+) (*infrav1.MaasCluster, error) {
 	other, err := OwnedElsewhere(ctx, reader, maasCluster, maasCluster.Annotations[infrav1.OwnerIDAnnotation])
 	if err != nil || other == nil || !isOlder(other, maasCluster) {
 		return nil, err
@@ -88,7 +95,8 @@ func isOlder(one, other *infrav1.MaasCluster) bool {
 func CopyProblem(original *infrav1.MaasCluster) *report.Problem {
 	return &report.Problem{
 		Reason: infrav1.OwnerIDTakenReason, RetryAfter: report.MendRetry,
-		Message: fmt.Sprintf("the MaasCluster has the annotation %s of MaasCluster %s, which is older: everything in MAAS is that one's. Delete this "+
+		Message: fmt.Sprintf("the MaasCluster has the annotation %s of MaasCluster %s, which is older: everything in MAAS "+
+			"is that one's. Delete this "+
 			"cluster, which touches nothing in MAAS; or delete its machines and remove the annotation, to have it made anew",
 			infrav1.OwnerIDAnnotation, client.ObjectKeyFromObject(original)),
 	}

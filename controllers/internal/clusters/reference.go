@@ -109,7 +109,9 @@ func OwnerCluster(ctx context.Context, c client.Reader, object metav1.Object) (*
 }
 
 // readOwner reads the first owner of a kind, and reports whether there is one.
-func readOwner(ctx context.Context, c client.Reader, object metav1.Object, kind schema.GroupKind, into client.Object) (bool, error) {
+func readOwner(
+	ctx context.Context, c client.Reader, object metav1.Object, kind schema.GroupKind, into client.Object,
+) (bool, error) {
 	refs := OwnersOf(object, kind)
 	if len(refs) == 0 {
 		return false, nil
@@ -125,7 +127,8 @@ func readOwner(ctx context.Context, c client.Reader, object metav1.Object, kind 
 
 // IsOwnedBy reports whether one of an object's references is to an owner of a kind.
 func IsOwnedBy(object metav1.Object, kind schema.GroupKind, owner metav1.Object) bool {
-	return slices.ContainsFunc(object.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return IsOwner(ref, kind, owner) })
+	return slices.ContainsFunc(object.GetOwnerReferences(),
+		func(ref metav1.OwnerReference) bool { return IsOwner(ref, kind, owner) })
 }
 
 // The kinds of owners that something is decided by.
@@ -144,7 +147,8 @@ func IsOwner(ref metav1.OwnerReference, kind schema.GroupKind, object metav1.Obj
 
 // OwnersOf returns the references of an object to owners of a kind.
 func OwnersOf(object metav1.Object, kind schema.GroupKind) []metav1.OwnerReference {
-	return slices.DeleteFunc(slices.Clone(object.GetOwnerReferences()), func(ref metav1.OwnerReference) bool { return !IsOfKind(ref, kind) })
+	return slices.DeleteFunc(slices.Clone(object.GetOwnerReferences()),
+		func(ref metav1.OwnerReference) bool { return !IsOfKind(ref, kind) })
 }
 
 // IsOfKind reports whether a reference is to an object of a kind.

@@ -20,7 +20,10 @@ import (
 )
 
 // Get reads a control plane of any kind. The provider may not read every kind.
-func Get(ctx context.Context, mapper meta.RESTMapper, reader client.Reader, namespace string, ref clusterv1.ContractVersionedObjectReference) (*unstructured.Unstructured, error) {
+func Get(
+	ctx context.Context, mapper meta.RESTMapper, reader client.Reader, namespace string,
+	ref clusterv1.ContractVersionedObjectReference,
+) (*unstructured.Unstructured, error) {
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return nil, err
@@ -62,7 +65,8 @@ func MachineSickness(m *clusterv1.Machine) string {
 func Sickness(said []metav1.Condition, ofTheOneDealtWith bool) string {
 	required := []string{clusterv1.AvailableCondition}
 	if !ofTheOneDealtWith {
-		required = append(required, controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition)
+		required = append(required, controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition,
+			controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition)
 	}
 	for _, condition := range required {
 		if c := meta.FindStatusCondition(said, condition); c != nil && c.Status != metav1.ConditionTrue {
@@ -96,5 +100,6 @@ func Quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) str
 	if len(others) == 0 || healthy > all/2 {
 		return ""
 	}
-	return fmt.Sprintf("only %d of %d Machines of the control plane would be left, and %d are needed%s", healthy, all, all/2+1, report.After(why))
+	return fmt.Sprintf("only %d of %d Machines of the control plane would be left, and %d are needed%s", healthy, all,
+		all/2+1, report.After(why))
 }

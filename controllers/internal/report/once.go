@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Once remembers of which objects something was told: the cache may still have them as they were before. After a restart
-// it has not, and nothing is remembered.
+// Once remembers of which objects something was told: the cache may still have them as they were before. After a
+// restart it has not, and nothing is remembered.
 type Once struct{ told sync.Map }
 
 // First reports whether it is asked about an object for the first time.

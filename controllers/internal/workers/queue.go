@@ -24,10 +24,16 @@ type queue struct {
 	waiting sync.RWMutex // read-locked by each worker that waits for a request
 }
 
+type (
+	rateLimiter = workqueue.TypedRateLimiter[reconcile.Request]
+	requests    = workqueue.TypedRateLimitingInterface[reconcile.Request]
+)
+
 // newQueue returns a constructor of queues for this number of workers.
-func newQueue(workers int) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		return &queue{workers: workers, PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })}
+func newQueue(workers int) func(string, rateLimiter) requests {
+	return func(name string, limiter rateLimiter) requests {
+		return &queue{workers: workers, PriorityQueue: priorityqueue.New(name,
+			func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })}
 	}
 }
 

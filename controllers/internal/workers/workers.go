@@ -36,7 +36,8 @@ var errCrowded = errors.New("too many others wait for the same server")
 // Nor do those that wait for one server block those that wait for another: for one server at most as many may wait as
 // there are free places. One that finds no place ends at its first wait, before it asked anything, and comes back.
 func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconciler {
-	all := &pool{workers: make(chan struct{}, max(options.MaxConcurrentReconciles, 1)), free: maxWaiting, waiting: map[guard.Server]int{}}
+	all := &pool{workers: make(chan struct{}, max(options.MaxConcurrentReconciles, 1)), free: maxWaiting,
+		waiting: map[guard.Server]int{}}
 	options.MaxConcurrentReconciles = cap(all.workers) + maxWaiting
 	options.NewQueue = newQueue(options.MaxConcurrentReconciles)
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {

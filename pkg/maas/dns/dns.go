@@ -67,7 +67,9 @@ func Next(current, desired []string) []string {
 // Ensure makes the record hold exactly the addresses that desired returns for its current ones, or leaves it as it is:
 // Next. desired is called under the lock, so that the last writer knows the latest state. Ensure returns the record's
 // addresses, and whether it wrote them.
-func (s *Service) Ensure(ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error)) (addresses []string, wrote bool, err error) {
+func (s *Service) Ensure(
+	ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error),
+) (addresses []string, wrote bool, err error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return nil, false, err
@@ -116,7 +118,9 @@ func addressesOf(record *maas.DNSResource) []string {
 	return record.Addresses()
 }
 
-func (s *Service) write(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource, addresses []string) error {
+func (s *Service) write(
+	ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource, addresses []string,
+) error {
 	err := s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
 		if record == nil {
 			return client.CreateDNSResource(ctx, permit, fqdn, addresses, ttl)

@@ -44,7 +44,8 @@ type DomainError struct {
 // Found says what MAAS has.
 func (e *DomainError) Found() string {
 	if e.Problem == DomainNotAuthoritative {
-		return fmt.Sprintf("MAAS has the domain %s, but is not authoritative for it, so that its DNS answers for no name there",
+		return fmt.Sprintf("MAAS has the domain %s, but is not authoritative for it, so that its DNS answers for no name "+
+			"there",
 			e.Domain)
 	}
 	if len(e.Others) == 0 {

@@ -49,7 +49,9 @@ func (s *Service) VirtualIP(ctx context.Context, fqdn, recorded string) ([]strin
 
 // ReserveVirtualIP reserves an address, or, if that is "", a free one of a subnet, under a name that has none. Errors:
 // *VirtualIPError, *DomainError; after maas.Unavailable read the name's addresses before trying again.
-func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn, address, subnet string) (string, error) {
+func (s *Service) ReserveVirtualIP(
+	ctx context.Context, permit maas.Permit, fqdn, address, subnet string,
+) (string, error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return "", err
@@ -70,9 +72,11 @@ func (s *Service) ReserveVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 	case errors.Is(err, maas.NotFound):
 		return "", s.taken(ctx, address, err)
 	case errors.Is(err, maas.Forbidden):
-		return "", &VirtualIPError{Problem: address + " is in a dynamic range of MAAS, where DHCP may give it away: use an address outside of it"}
+		return "", &VirtualIPError{Problem: address + " is in a dynamic range of MAAS, where DHCP may give it away: use an " +
+			"address outside of it"}
 	case errors.Is(err, maas.Invalid):
-		return "", &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one", maas.Message(err))}
+		return "", &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one",
+			maas.Message(err))}
 	case errors.As(err, &failure) && failure.Status == http.StatusServiceUnavailable && address == "":
 		return "", s.full(ctx, subnet, err)
 	}
@@ -92,7 +96,8 @@ func (s *Service) taken(ctx context.Context, address string, cause error) error 
 	}
 	if slices.ContainsFunc(ranges, func(r maas.IPRange) bool { return r.Type == maas.IPRangeReserved && r.Contains(ip) }) {
 		return &VirtualIPError{Problem: fmt.Sprintf(
-			"%s is in a reserved range of MAAS, of which it reserves nothing for us: use an address outside of it, or make the range smaller (MAAS: %s)",
+			"%s is in a reserved range of MAAS, of which it reserves nothing for us: use an address outside of it, or make "+
+				"the range smaller (MAAS: %s)",
 			address, maas.Message(cause))}
 	}
 	return &VirtualIPError{InUse: true, Problem: fmt.Sprintf(

@@ -31,7 +31,8 @@ type ArchitectureError struct {
 }
 
 func (e *ArchitectureError) Error() string {
-	return fmt.Sprintf("MAAS has image %s for %s, and MAAS %s can deploy neither of two images of one name", e.Name, e.Architecture, e.Version)
+	return fmt.Sprintf("MAAS has image %s for %s, and MAAS %s can deploy neither of two images of one name", e.Name,
+		e.Architecture, e.Version)
 }
 
 // IncompleteError means that MAAS lists an image, and lacks a part of its file. It begins deployments with it all the
@@ -51,7 +52,8 @@ type SharedFileError struct {
 }
 
 func (e *SharedFileError) Error() string {
-	return fmt.Sprintf("MAAS has the same file as image %s for %s, and MAAS %s would delete it there", e.Name, e.Architecture, e.Version)
+	return fmt.Sprintf("MAAS has the same file as image %s for %s, and MAAS %s would delete it there", e.Name,
+		e.Architecture, e.Version)
 }
 
 // PieceError means that MAAS refused a piece: what it has is not the beginning of the file, for example because two

@@ -35,7 +35,8 @@ type Service struct {
 func NewService(client *maas.Client) *Service {
 	// MAAS's own client sends pieces of 4 MiB.
 	return &Service{
-		client: client, poll: 2 * time.Second, settle: 3 * time.Minute, sync: time.Minute, pause: 5 * time.Second, pieceSize: 4 << 20,
+		client: client, poll: 2 * time.Second, settle: 3 * time.Minute, sync: time.Minute, pause: 5 * time.Second,
+		pieceSize:  4 << 20,
 		retryAfter: maas.RetryAfter,
 	}
 }

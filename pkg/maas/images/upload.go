@@ -36,7 +36,9 @@ type Result struct {
 
 // Ensure makes MAAS have the file as an image, and sends only what MAAS lacks. sent is called with how many bytes MAAS
 // has. Errors are of this package's types, or those of MAAS.
-func (s *Service) Ensure(ctx context.Context, permit maas.Permit, file io.ReaderAt, u Upload, sent func(int64)) (Result, error) {
+func (s *Service) Ensure(
+	ctx context.Context, permit maas.Permit, file io.ReaderAt, u Upload, sent func(int64),
+) (Result, error) {
 	region, err := s.region(ctx)
 	if err != nil {
 		return Result{}, err
@@ -79,7 +81,9 @@ func (s *Service) begin(ctx context.Context, permit maas.Permit, region region, 
 }
 
 // resume returns an existing image with the file, or gives it the file.
-func (s *Service) resume(ctx context.Context, permit maas.Permit, region region, u Upload, image maas.Image, others []maas.Image) (maas.ImageDetail, error) {
+func (s *Service) resume(
+	ctx context.Context, permit maas.Permit, region region, u Upload, image maas.Image, others []maas.Image,
+) (maas.ImageDetail, error) {
 	detail, err := s.client.GetImage(ctx, image.ID)
 	if err != nil {
 		return detail, fmt.Errorf("reading image %s: %w", image.Name, err)
@@ -99,7 +103,9 @@ func (s *Service) resume(ctx context.Context, permit maas.Permit, region region,
 	return s.create(ctx, permit, region, u, others)
 }
 
-func (s *Service) create(ctx context.Context, permit maas.Permit, region region, u Upload, others []maas.Image) (maas.ImageDetail, error) {
+func (s *Service) create(
+	ctx context.Context, permit maas.Permit, region region, u Upload, others []maas.Image,
+) (maas.ImageDetail, error) {
 	if region.sharedFiles {
 		for _, image := range others {
 			detail, err := s.client.GetImage(ctx, image.ID)

@@ -34,7 +34,9 @@ type flight[T any] struct {
 
 // get returns a value that is no older than maxAge, or was requested after get was called; and when it was requested.
 // Callers that wait for a fetch that fails share its error.
-func (c *cached[T]) get(ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error)) (T, time.Time, error) {
+func (c *cached[T]) get(
+	ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error),
+) (T, time.Time, error) {
 	called := time.Now()
 	recent := func(asked time.Time) bool { return !asked.Before(called) || called.Sub(asked) <= maxAge }
 	for {

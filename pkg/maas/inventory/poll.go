@@ -45,7 +45,8 @@ func (i *Inventory) poll(ctx context.Context) error {
 		i.pace.wanted = true // The changing machines are polled between its lists.
 	}
 	sweep := i.pace.sweepDue(i.now())
-	if _, waiting := i.client.NextProbe(); waiting && i.pace.began.IsZero() && (!sweep || i.tracked() == 0) && len(i.due()) == 0 {
+	if _, waiting := i.client.NextProbe(); waiting && i.pace.began.IsZero() && (!sweep || i.tracked() == 0) &&
+		len(i.due()) == 0 {
 		return i.probe(ctx)
 	}
 	if sweep {

@@ -111,7 +111,8 @@ func (o *HostObject) isSameProject(other *HostObject) bool {
 
 // isOtherProjectOf reports whether two hosts are projects of one LXD.
 func (h *Host) isOtherProjectOf(other Host) bool {
-	return h.IsDirect() && other.IsDirect() && h.Object.Server.Project != other.Object.Server.Project && h.Object.isSameLXD(other.Object)
+	return h.IsDirect() && other.IsDirect() && h.Object.Server.Project != other.Object.Server.Project &&
+		h.Object.isSameLXD(other.Object)
 }
 
 // describe gives VM hosts their LXDHosts.

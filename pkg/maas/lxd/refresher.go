@@ -116,7 +116,8 @@ func (r *HostRefresher) compose(ctx context.Context, host HostKey) (done func(),
 		select {
 		case <-busy:
 		case <-patience.C:
-			return nil, &LaterError{After: refreshRetry, what: "MAAS is refreshing its list of VMs on the host; nothing is composed there meanwhile"}
+			return nil, &LaterError{After: refreshRetry, what: "MAAS is refreshing its list of VMs on the host; nothing is " +
+				"composed there meanwhile"}
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting until MAAS has refreshed the VM host: %w", ctx.Err())
 		}
@@ -183,7 +184,9 @@ func (e *refreshFailedError) Unwrap() error { return e.cause }
 
 // refresh makes sure that a refresh of the host began after since and succeeded: another caller's, or do. *LaterError:
 // not yet; *refreshFailedError: do failed, here or elsewhere a moment ago.
-func (r *HostRefresher) refresh(ctx context.Context, host HostKey, since time.Time, do func(context.Context) error) error {
+func (r *HostRefresher) refresh(
+	ctx context.Context, host HostKey, since time.Time, do func(context.Context) error,
+) error {
 	began, err := r.beginRefresh(host, since)
 	if began.IsZero() {
 		return err

@@ -104,9 +104,10 @@ func interfacesOf(machine *maas.Machine) []*maas.Interface {
 	if machine.BootInterface == nil {
 		return machine.Interfaces
 	}
-	return append([]*maas.Interface{machine.BootInterface}, slices.DeleteFunc(slices.Clone(machine.Interfaces), func(i *maas.Interface) bool {
-		return i.ID == machine.BootInterface.ID
-	})...)
+	return append([]*maas.Interface{machine.BootInterface},
+		slices.DeleteFunc(slices.Clone(machine.Interfaces), func(i *maas.Interface) bool {
+			return i.ID == machine.BootInterface.ID
+		})...)
 }
 
 func hasStatic(link maas.Link, address string) bool {
@@ -200,7 +201,9 @@ func isOfFamily(link maas.Link, address string) bool {
 // Connect links the machine's interfaces as wanted (POST nodes/{id}/interfaces/{id}/ op=link_subnet). It must come
 // before the deployment, and can be repeated. Errors: *AddressError, *NICError, maas.Conflict when the machine's state
 // does not allow it.
-func (s *Service) Connect(ctx context.Context, permit maas.Permit, machine *maas.Machine, nics []NIC) (*maas.Machine, error) {
+func (s *Service) Connect(
+	ctx context.Context, permit maas.Permit, machine *maas.Machine, nics []NIC,
+) (*maas.Machine, error) {
 	for _, nic := range nics {
 		iface := find(machine, nic.Name)
 		if iface == nil {
@@ -250,14 +253,17 @@ func subnetNamed(subnets []maas.Subnet, nic NIC) (maas.Subnet, error) {
 	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == nic.Subnet })
 	if at < 0 {
 		missing := &MissingError{Kind: missingSubnet, Name: nic.Subnet, Others: cidrs(subnets)}
-		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "can't be connected: " + missing.Found() + ": " + missing.Remedy()}
+		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "can't be connected: " + missing.Found() +
+			": " + missing.Remedy()}
 	}
 	return subnets[at], nil
 }
 
 // subnetOnVLAN returns the first subnet on the VLAN of an interface that has no link.
 func subnetOnVLAN(subnets []maas.Subnet, iface *maas.Interface, nic NIC) (maas.Subnet, error) {
-	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return iface.VLAN != nil && subnet.VLAN.ID == iface.VLAN.ID })
+	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool {
+		return iface.VLAN != nil && subnet.VLAN.ID == iface.VLAN.ID
+	})
 	if at < 0 {
 		return maas.Subnet{}, &NICError{NIC: nic.Name, Message: "is on no subnet of MAAS: give it one, or another linkMode"}
 	}
@@ -268,7 +274,8 @@ func subnetOnVLAN(subnets []maas.Subnet, iface *maas.Interface, nic NIC) (maas.S
 func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return maas.Subnet{}, &AddressError{Problem: AddressRefused, Address: strconv.Quote(address), Message: "is not an IP address"}
+		return maas.Subnet{}, &AddressError{Problem: AddressRefused, Address: strconv.Quote(address),
+			Message: "is not an IP address"}
 	}
 	best, bits := maas.Subnet{}, -1
 	for _, subnet := range subnets {
@@ -285,7 +292,8 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 			"is not in the subnet %s of the device that carries it: use an address of it, or another subnet", cidr)}
 	}
 	return maas.Subnet{}, &AddressError{Problem: AddressOutsideSubnets, Address: address, Message: fmt.Sprintf(
-		"lies in no subnet of MAAS (it has %s): add the subnet, or use another address", cmp.Or(text.List(cidrs(subnets), maxNames), "none"))}
+		"lies in no subnet of MAAS (it has %s): add the subnet, or use another address",
+		cmp.Or(text.List(cidrs(subnets), maxNames), "none"))}
 }
 
 // cidrs are the addresses of subnets.
@@ -297,12 +305,15 @@ func cidrs(subnets []maas.Subnet) (all []string) {
 }
 
 // link makes one link, and removes those that it replaces.
-func (s *Service) link(ctx context.Context, permit maas.Permit, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet) (*maas.Machine, error) {
+func (s *Service) link(
+	ctx context.Context, permit maas.Permit, machine *maas.Machine, iface *maas.Interface, nic NIC, subnet maas.Subnet,
+) (*maas.Machine, error) {
 	static := nic.Mode == maas.LinkModeStatic
 	if !static || !slices.ContainsFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, nic.Address) }) {
 		linked, changed, err := s.changeInterface(machine, func(client *maas.Client) (*maas.Interface, error) {
 			return client.LinkSubnet(ctx, permit, machine.SystemID, iface.ID, maas.LinkParams{
-				Mode: nic.Mode, SubnetID: subnet.ID, IPAddress: nic.Address, Replace: !static || replacesAll(iface, nic.Address, subnet),
+				Mode: nic.Mode, SubnetID: subnet.ID, IPAddress: nic.Address, Replace: !static ||
+					replacesAll(iface, nic.Address, subnet),
 			})
 		})
 		if err != nil {
@@ -360,15 +371,19 @@ func withInterface(machine *maas.Machine, iface *maas.Interface) *maas.Machine {
 }
 
 // linkRefused returns why MAAS did not make a link. It asks MAAS again if a status has two meanings.
-func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NIC, subnet maas.Subnet, cause error) error {
-	what := fmt.Errorf("connecting the interface %s of machine %s: %w", cmp.Or(nic.Name, "to boot from"), machine.SystemID, cause)
+func (s *Service) linkRefused(
+	ctx context.Context, machine *maas.Machine, nic NIC, subnet maas.Subnet, cause error,
+) error {
+	what := fmt.Errorf("connecting the interface %s of machine %s: %w", cmp.Or(nic.Name, "to boot from"), machine.SystemID,
+		cause)
 	if nic.Mode != maas.LinkModeStatic {
 		if errors.Is(cause, maas.Invalid) {
 			return &NICError{NIC: nic.Name, Message: "can't be connected: " + maas.Message(cause), cause: cause}
 		}
 		return what
 	}
-	refused := &AddressError{Problem: AddressRefused, Address: nic.Address, Message: "is refused by MAAS: " + maas.Message(cause), cause: cause}
+	refused := &AddressError{Problem: AddressRefused, Address: nic.Address,
+		Message: "is refused by MAAS: " + maas.Message(cause), cause: cause}
 	switch {
 	case errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict):
 		// Either the address is in use or reserved for another machine, or this machine is gone or not in a state for
@@ -390,7 +405,8 @@ func (s *Service) linkRefused(ctx context.Context, machine *maas.Machine, nic NI
 		}
 		if dynamic {
 			refused.Problem = AddressInDynamicRange
-			refused.Message = "lies in a dynamic range, which MAAS gives away by DHCP: use an address outside of it, or make the range smaller (MAAS: " +
+			refused.Message = "lies in a dynamic range, which MAAS gives away by DHCP: use an address outside of it, or make " +
+				"the range smaller (MAAS: " +
 				maas.Message(cause) + ")"
 		}
 		return refused
@@ -410,7 +426,9 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	if err != nil {
 		return false, fmt.Errorf("reading the address: %w", err)
 	}
-	return slices.ContainsFunc(ranges, func(r maas.Range) bool { return slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) }), nil
+	return slices.ContainsFunc(ranges, func(r maas.Range) bool {
+		return slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip)
+	}), nil
 }
 
 // takeBack removes a static address from a machine. MAAS chooses another one in its place.

@@ -21,7 +21,9 @@ func Arranged(machine *maas.Machine, wanted []WantedInterface) bool {
 
 // Arrange makes and changes the interfaces of an acquired machine as wanted, and returns the machine. It can be
 // repeated. Errors: *NICError, when the machine can't have one of them; nothing was changed, unless MAAS alone knew.
-func (s *Service) Arrange(ctx context.Context, permit maas.Permit, machine *maas.Machine, wanted []WantedInterface) (*maas.Machine, error) {
+func (s *Service) Arrange(
+	ctx context.Context, permit maas.Permit, machine *maas.Machine, wanted []WantedInterface,
+) (*maas.Machine, error) {
 	vlans, err := s.vlansFor(ctx, machine, wanted)
 	if err != nil {
 		return machine, err
@@ -49,7 +51,9 @@ func (s *Service) Arrange(ctx context.Context, permit maas.Permit, machine *maas
 
 // isOver reports whether a refused change is not wanted any more: an earlier call, whose response was lost, has made it
 // meanwhile.
-func (s *Service) isOver(ctx context.Context, machine *maas.Machine, wanted []WantedInterface, vlans []maas.VLAN, refused *InterfaceChange) bool {
+func (s *Service) isOver(
+	ctx context.Context, machine *maas.Machine, wanted []WantedInterface, vlans []maas.VLAN, refused *InterfaceChange,
+) bool {
 	now, err := s.inventory.Read(ctx, machine.SystemID)
 	if err != nil {
 		return false
@@ -83,7 +87,9 @@ func (s *Service) vlansFor(ctx context.Context, machine *maas.Machine, wanted []
 
 // changeAndRead makes a call that changes the machine's interfaces, and reads it again: one call changes several of
 // them.
-func (s *Service) changeAndRead(ctx context.Context, permit maas.Permit, machine *maas.Machine, change *InterfaceChange) (*maas.Machine, error) {
+func (s *Service) changeAndRead(
+	ctx context.Context, permit maas.Permit, machine *maas.Machine, change *InterfaceChange,
+) (*maas.Machine, error) {
 	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return nil, change.send(ctx, client, permit, machine.SystemID)
 	})
@@ -97,7 +103,9 @@ func (s *Service) changeAndRead(ctx context.Context, permit maas.Permit, machine
 	return now, nil
 }
 
-func (c *InterfaceChange) send(ctx context.Context, client *maas.Client, permit maas.Permit, systemID string) (err error) {
+func (c *InterfaceChange) send(
+	ctx context.Context, client *maas.Client, permit maas.Permit, systemID string,
+) (err error) {
 	switch {
 	case c.Create != nil:
 		_, err = client.CreateInterface(ctx, permit, systemID, *c.Create)
@@ -117,7 +125,8 @@ func (c *InterfaceChange) send(ctx context.Context, client *maas.Client, permit 
 func arrangementRefused(machine *maas.Machine, change *InterfaceChange, err error) error {
 	switch {
 	case errors.Is(err, maas.Forbidden):
-		return &NICError{NIC: change.About, Message: "is not as wanted, and only " + rights.Interfaces.Users(machine.Pool.Name) +
+		return &NICError{NIC: change.About, Message: "is not as wanted, and only " + rights.Interfaces.Users(
+			machine.Pool.Name) +
 			" may change it: change it in MAAS, or give the cluster the key of one", cause: err}
 	case errors.Is(err, maas.Invalid):
 		return &NICError{NIC: change.About, Message: "can't be as wanted: " + maas.Message(err), cause: err}

@@ -26,7 +26,8 @@ func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *m
 	case port == nil:
 		return &NICError{Message: "is not known to MAAS: commission the machine"}
 	case port.Type == "bridge":
-		return &NICError{NIC: port.Name, Message: "is the bridge of the boot interface already: name it in lxdConfig.networkBridge, or delete it in MAAS"}
+		return &NICError{NIC: port.Name, Message: "is the bridge of the boot interface already: name it in " +
+			"lxdConfig.networkBridge, or delete it in MAAS"}
 	}
 	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		_, err := client.CreateInterface(ctx, permit, machine.SystemID, maas.InterfaceSpec{

@@ -75,7 +75,8 @@ func (e *exclusions) add(m *maas.Machine, owner string, left Leftover) {
 	if e.machines == nil {
 		e.machines = map[exclusion]excluded{}
 	}
-	e.machines[exclusion{m.SystemID, owner}] = excluded{hostname: m.Hostname, Leftover: left, until: e.clock().Add(excludedFor)}
+	e.machines[exclusion{m.SystemID, owner}] = excluded{hostname: m.Hostname, Leftover: left,
+		until: e.clock().Add(excludedFor)}
 }
 
 // Excludes reports whether an owner excludes a machine here: it was proven to this process that the machine is or was

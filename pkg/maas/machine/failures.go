@@ -62,7 +62,8 @@ func (s *Service) Failed(m *maas.Machine, seenBy string) {
 	} else {
 		f.cooldowns.Fail(m.SystemID)
 	}
-	f.machines[m.SystemID] = &failure{hostname: m.Hostname, zone: m.Zone.Name, pool: m.Pool.Name, seenBy: seenBy, held: true}
+	f.machines[m.SystemID] = &failure{hostname: m.Hostname, zone: m.Zone.Name, pool: m.Pool.Name, seenBy: seenBy,
+		held: true}
 }
 
 // BackInPool records that a machine is back in the pool. If it had failed, it cools down from now on.

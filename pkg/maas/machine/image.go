@@ -33,11 +33,13 @@ type ImageError struct {
 
 func (e *ImageError) Error() string {
 	if e.Incomplete {
-		return fmt.Sprintf("spec.image: MAAS has image %s, but not all of its files: wait until its import or upload is complete, "+
+		return fmt.Sprintf("spec.image: MAAS has image %s, but not all of its files: wait until its import or upload is "+
+			"complete, "+
 			"or upload it again", e.Image)
 	}
 	if len(e.Others) > 0 {
-		return fmt.Sprintf("spec.image: MAAS has image %s for %s, not for %s: import or upload it, or change spec.architecture", e.Image, strings.Join(e.Others, " and "), e.Architecture)
+		return fmt.Sprintf("spec.image: MAAS has image %s for %s, not for %s: import or upload it, or change "+
+			"spec.architecture", e.Image, strings.Join(e.Others, " and "), e.Architecture)
 	}
 	return (&MissingError{Kind: missingImage, Field: "spec.image", Name: e.Image, Others: e.There}).Error()
 }

@@ -105,7 +105,8 @@ func (l *layout) called(name string) []*node {
 	}
 	var found []*node
 	for _, n := range l.nodes {
-		if n.iface != nil && n.kind == maas.InterfacePhysical && (strings.EqualFold(n.iface.MACAddress, name) || slices.Contains(n.iface.Tags, name)) {
+		if n.iface != nil && n.kind == maas.InterfacePhysical &&
+			(strings.EqualFold(n.iface.MACAddress, name) || slices.Contains(n.iface.Tags, name)) {
 			found = append(found, n)
 		}
 	}
@@ -202,7 +203,8 @@ func (l *layout) check(w WantedInterface, made *node) error {
 			return refuse(w.Name, "can't contain %s, which is a %s, too", part.name, part.kind)
 		}
 		for _, user := range part.on {
-			if w.Type == maas.InterfaceBond || user.kind == maas.InterfaceBond || (w.Type == maas.InterfaceBridge && user.kind == maas.InterfaceBridge) {
+			if w.Type == maas.InterfaceBond || user.kind == maas.InterfaceBond ||
+				(w.Type == maas.InterfaceBridge && user.kind == maas.InterfaceBridge) {
 				return refuse(w.Name, "can't contain %s, which is a part of %s", part.name, user.name)
 			}
 		}
@@ -219,7 +221,8 @@ func (l *layout) check(w WantedInterface, made *node) error {
 	fabric := made.vlan.FabricID
 	at := slices.IndexFunc(l.vlans, func(v maas.VLAN) bool { return v.VID == w.VID && v.FabricID == fabric })
 	if at < 0 {
-		return refuse(w.Name, "shall be on VLAN %d, which MAAS does not have in the fabric of %s: add it there", w.VID, made.parts[0].name)
+		return refuse(w.Name, "shall be on VLAN %d, which MAAS does not have in the fabric of %s: add it there", w.VID,
+			made.parts[0].name)
 	}
 	made.vlan = &l.vlans[at]
 	return nil
@@ -240,7 +243,8 @@ func (n *node) compare(w WantedInterface, parts []*node) (*InterfaceChange, erro
 	case n.kind != w.Type:
 		return nil, refuse(w.Name, "is a %s interface already, and no %s: %s", n.kind, w.Type, remedy)
 	case names(n.parts) != names(parts):
-		return nil, refuse(w.Name, "contains %s already, and not %s: %s", cmp.Or(names(n.parts), "nothing"), names(parts), remedy)
+		return nil, refuse(w.Name, "contains %s already, and not %s: %s", cmp.Or(names(n.parts), "nothing"), names(parts),
+			remedy)
 	case w.Type == maas.InterfaceVLAN && (n.vlan == nil || n.vlan.VID != w.VID):
 		return nil, refuse(w.Name, "is on another VLAN already, and not on %d: %s", w.VID, remedy)
 	}
@@ -291,7 +295,8 @@ func sameParam(a, b string) bool {
 func (n *node) checkMTU(below *node) error {
 	for _, part := range below.parts {
 		if n.mtu != 0 && part.mtu != 0 && n.mtu > part.mtu {
-			return refuse(n.name, "shall have the MTU %d, and %s, which it contains, a smaller one, %d", n.mtu, part.name, part.mtu)
+			return refuse(n.name, "shall have the MTU %d, and %s, which it contains, a smaller one, %d", n.mtu, part.name,
+				part.mtu)
 		}
 		if err := n.checkMTU(part); err != nil {
 			return err

@@ -174,7 +174,8 @@ func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address, ow
 	for _, a := range use.Addresses {
 		isOwn := own != "" && a.Node.SystemID == own
 		if a.Type != maas.AddressDiscovered && !isOwn && maas.SameAddress(a.IP, address) {
-			return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + holder(a) + ": free it in MAAS, or use another one"}
+			return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + holder(a) +
+				": free it in MAAS, or use another one"}
 		}
 	}
 	return nil

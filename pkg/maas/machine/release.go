@@ -12,7 +12,9 @@ import (
 
 // Release releases a bare-metal machine to the pool, and erases its disks if requested. maas.Conflict: the state does
 // not allow it.
-func (s *Service) Release(ctx context.Context, permit maas.ReleasePermit, machine *maas.Machine, erase maas.Erase) error {
+func (s *Service) Release(
+	ctx context.Context, permit maas.ReleasePermit, machine *maas.Machine, erase maas.Erase,
+) error {
 	return s.change(machine, "releasing", func(client *maas.Client) (*maas.Machine, error) {
 		return client.ReleaseMachine(ctx, permit, machine.SystemID, maas.ReleaseParams{Erase: erase, Comment: comment})
 	})

@@ -28,7 +28,8 @@ func HasRoot(m *maas.Machine) bool {
 		return fs != nil && (fs.MountPoint == "/" || strings.HasPrefix(fs.MountPoint, "/vmfs/"))
 	}
 	return len(m.Disks) == 0 || slices.ContainsFunc(slices.Concat(m.Disks, m.Volumes), func(d *maas.Disk) bool {
-		return isRoot(d.Filesystem) || slices.ContainsFunc(d.Partitions, func(p maas.Partition) bool { return isRoot(p.Filesystem) })
+		return isRoot(d.Filesystem) || slices.ContainsFunc(d.Partitions,
+			func(p maas.Partition) bool { return isRoot(p.Filesystem) })
 	})
 }
 

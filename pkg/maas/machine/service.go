@@ -82,7 +82,8 @@ type ComposedInsteadError struct{ VM *maas.Machine }
 
 // Error names the VM and its host.
 func (e *ComposedInsteadError) Error() string {
-	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname, e.VM.HostName())
+	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname,
+		e.VM.HostName())
 }
 
 // StaleVMHostsError is for an allocation that names VM hosts which this MAAS no longer has, or not by these names. The
@@ -111,7 +112,9 @@ func (s *Service) notAllocatable(doing string, err error) error {
 // fits. MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if
 // there is a VM host that is not in constraints.NotOnVMHosts:
 // *ComposedInsteadError, if we did not know that host yet. *StaleVMHostsError: MAAS has not the VM hosts that it names.
-func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams) (*maas.Machine, error) {
+func (s *Service) Allocate(
+	ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams,
+) (*maas.Machine, error) {
 	notTags := []string{quarantine.Tag} // Pick has left out the others, and the machine is held.
 	if constraints.SystemID == "" {
 		constraints.NotHostnames = append(s.notAllocated(), constraints.NotHostnames...)
@@ -132,9 +135,12 @@ func (s *Service) Allocate(ctx context.Context, permit maas.Permit, id ownership
 
 // Claim takes the machine with this system id, which no user has: a VM that was composed, or a machine that the user
 // chose. From then on MAAS gives it to no other user. maas.Conflict: it is not Ready, or another user was faster.
-func (s *Service) Claim(ctx context.Context, permit maas.Permit, id ownership.Identity, systemID string) (*maas.Machine, error) {
+func (s *Service) Claim(
+	ctx context.Context, permit maas.Permit, id ownership.Identity, systemID string,
+) (*maas.Machine, error) {
 	machine, err := s.inventory.Change(systemID, func(client *maas.Client) (*maas.Machine, error) {
-		return client.AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: id.AgentName, Comment: comment, SystemID: systemID})
+		return client.AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: id.AgentName, Comment: comment,
+			SystemID: systemID})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claiming machine %s: %w", systemID, err)
@@ -154,11 +160,14 @@ type DeployRequest struct {
 
 // Deploy installs the image on a machine that we acquired, and returns the machine: as it was, with an error.
 // maas.Conflict: the state does not allow it; read the machine again.
-func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest) (*maas.Machine, error) {
+func (s *Service) Deploy(
+	ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest,
+) (*maas.Machine, error) {
 	deployed, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return client.DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
 			AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
-			Kernel: request.Kernel, KernelCrashDump: request.KernelCrashDump, HardwareSync: request.HardwareSync, Comment: comment,
+			Kernel: request.Kernel, KernelCrashDump: request.KernelCrashDump, HardwareSync: request.HardwareSync,
+			Comment: comment,
 		})
 	})
 	if err != nil {
@@ -170,7 +179,9 @@ func (s *Service) Deploy(ctx context.Context, permit maas.Permit, id ownership.I
 // DeleteVM deletes a VM. The inventory shows when MAAS no longer has it, and lxd.Service.FindVM when its host no longer
 // has it.
 func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm lxd.VM) error {
-	_, err := s.inventory.Change(vm.SystemID, func(*maas.Client) (*maas.Machine, error) { return nil, s.lxd.DeleteVM(ctx, permit, vm) })
+	_, err := s.inventory.Change(vm.SystemID, func(*maas.Client) (*maas.Machine, error) {
+		return nil, s.lxd.DeleteVM(ctx, permit, vm)
+	})
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting VM %s: %w", vm.SystemID, err)
 	}

@@ -58,9 +58,11 @@ func (w StorageWish) Plan(m *maas.Machine) (layout maas.StorageLayout, misfit st
 	}
 	switch cache := cacheDisk(m); {
 	case cache == nil:
-		return layout, fmt.Sprintf("has no disk for the cache: none beside its boot disk %s has the tag %s", boot.Name, ssdTag)
+		return layout, fmt.Sprintf("has no disk for the cache: none beside its boot disk %s has the tag %s", boot.Name,
+			ssdTag)
 	case cache.ID == root.ID:
-		return layout, fmt.Sprintf("has its root on %s, which is the disk that MAAS takes for the cache: its smallest with the tag %s", cache.Name, ssdTag)
+		return layout, fmt.Sprintf("has its root on %s, which is the disk that MAAS takes for the cache: its smallest with "+
+			"the tag %s", cache.Name, ssdTag)
 	}
 	return layout, ""
 }
@@ -126,7 +128,9 @@ func (s *Service) Pick(ctx context.Context, constraints maas.AllocateParams, lea
 
 // SetStorage gives a Ready machine a storage layout, and returns the machine as it is then. maas.Conflict: it is not
 // Ready. maas.Invalid: it can't have the layout.
-func (s *Service) SetStorage(ctx context.Context, permit maas.Permit, m *maas.Machine, layout maas.StorageLayout) (*maas.Machine, error) {
+func (s *Service) SetStorage(
+	ctx context.Context, permit maas.Permit, m *maas.Machine, layout maas.StorageLayout,
+) (*maas.Machine, error) {
 	set, err := s.inventory.Change(m.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return client.SetStorageLayout(ctx, permit, m.SystemID, layout)
 	})

@@ -36,11 +36,13 @@ func (s *Supply) Add(other Supply) {
 
 var (
 	inUse = []maas.Status{
-		maas.StatusAllocated, maas.StatusDeploying, maas.StatusDeployed, maas.StatusReleasing, maas.StatusDiskErasing, maas.StatusRescueMode,
+		maas.StatusAllocated, maas.StatusDeploying, maas.StatusDeployed, maas.StatusReleasing, maas.StatusDiskErasing,
+		maas.StatusRescueMode,
 		maas.StatusEnteringRescueMode, maas.StatusExitingRescueMode, maas.StatusReserved,
 	}
 	broken = []maas.Status{
-		maas.StatusBroken, maas.StatusMissing, maas.StatusFailedCommissioning, maas.StatusFailedTesting, maas.StatusFailedDeployment, maas.StatusReleasingFailed,
+		maas.StatusBroken, maas.StatusMissing, maas.StatusFailedCommissioning, maas.StatusFailedTesting,
+		maas.StatusFailedDeployment, maas.StatusReleasingFailed,
 		maas.StatusFailedDiskErasing, maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode,
 	}
 )
@@ -81,7 +83,8 @@ func (s *Service) Supply(machines []*maas.Machine, constraints maas.AllocatePara
 func supply(machines []*maas.Machine, constraints maas.AllocateParams, skipped []string) map[string]Supply {
 	zones := map[string]Supply{}
 	for _, m := range machines {
-		if m.Pod != nil || (constraints.SystemID != "" && m.SystemID != constraints.SystemID) || Misfit(m, constraints) != "" {
+		if m.Pod != nil || (constraints.SystemID != "" && m.SystemID != constraints.SystemID) ||
+			Misfit(m, constraints) != "" {
 			continue
 		}
 		zone := zones[m.Zone.Name]
@@ -123,7 +126,8 @@ func whyNone(machines []*maas.Machine, constraints maas.AllocateParams, skipped 
 		return ""
 	}
 	var parts []string
-	for _, why := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) }) {
+	for _, why := range slices.SortedFunc(maps.Keys(counts),
+		func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) }) {
 		part := fmt.Sprintf("%d %s", counts[why], why)
 		if most[why] > 0 {
 			part += fmt.Sprintf(", at most %d", most[why])

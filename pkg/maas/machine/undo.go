@@ -56,7 +56,8 @@ func NewArrangement(owner string, machine *maas.Machine, wanted []WantedInterfac
 		}
 	}
 	for _, iface := range machine.Interfaces {
-		a.Before = append(a.Before, InterfaceBefore{ID: iface.ID, VLAN: vlanOf(iface), MTU: iface.MTU(), Links: linksOf(iface)})
+		a.Before = append(a.Before, InterfaceBefore{ID: iface.ID, VLAN: vlanOf(iface), MTU: iface.MTU(),
+			Links: linksOf(iface)})
 	}
 	return a
 }
@@ -108,9 +109,10 @@ func (a *Arrangement) Undo(machine *maas.Machine, address string) *InterfaceChan
 }
 
 func (a *Arrangement) isMade(iface *maas.Interface) bool {
-	return slices.Contains(a.Made, iface.Name) && iface.Type != maas.InterfacePhysical && !slices.ContainsFunc(a.Before, func(b InterfaceBefore) bool {
-		return b.ID == iface.ID
-	})
+	return slices.Contains(a.Made, iface.Name) && iface.Type != maas.InterfacePhysical &&
+		!slices.ContainsFunc(a.Before, func(b InterfaceBefore) bool {
+			return b.ID == iface.ID
+		})
 }
 
 // isUsed reports whether another user has made an interface on one that we made: it would be deleted, too.
@@ -122,7 +124,9 @@ func (a *Arrangement) isUsed(machine *maas.Machine, iface *maas.Interface) bool 
 }
 
 // restore returns the next call that makes an interface as it was.
-func (a *Arrangement) restore(machine *maas.Machine, now *maas.Interface, before InterfaceBefore, address string) *InterfaceChange {
+func (a *Arrangement) restore(
+	machine *maas.Machine, now *maas.Interface, before InterfaceBefore, address string,
+) *InterfaceChange {
 	if mtu := now.MTU(); mtu != before.MTU && slices.Contains(a.MTUs, mtu) {
 		return &InterfaceChange{Update: &maas.InterfaceUpdate{MTU: &before.MTU}}
 	}
@@ -173,9 +177,11 @@ func relink(now *maas.Interface, before InterfaceBefore) *InterfaceChange {
 	case missing >= 0:
 		link := before.Links[missing]
 		return &InterfaceChange{Link: &maas.LinkParams{
-			Mode: link.Mode, SubnetID: link.Subnet, IPAddress: link.Address, Replace: len(extra) > 0 && len(extra) == len(now.Links),
+			Mode: link.Mode, SubnetID: link.Subnet, IPAddress: link.Address, Replace: len(extra) > 0 &&
+				len(extra) == len(now.Links),
 		}}
-	case len(before.Links) == 0 && len(extra) > 0: // Only without a VLAN does MAAS not make a link instead of the last one.
+	// Only without a VLAN does MAAS not make a link instead of the last one.
+	case len(before.Links) == 0 && len(extra) > 0:
 		return &InterfaceChange{Update: &maas.InterfaceUpdate{VLANID: new(int)}}
 	case len(extra) > 0:
 		return &InterfaceChange{Unlink: extra[0].ID}
@@ -205,7 +211,9 @@ var errUnchanged = errors.New("MAAS accepts the change and does not store it")
 func (e *NotRestoredError) Unwrap() error { return e.Cause }
 
 // RestoreInterfaces undoes an arrangement on a machine that is ours and not deployed. *NotRestoredError: MAAS refuses.
-func (s *Service) RestoreInterfaces(ctx context.Context, permit maas.Permit, systemID string, a *Arrangement, address string) error {
+func (s *Service) RestoreInterfaces(
+	ctx context.Context, permit maas.Permit, systemID string, a *Arrangement, address string,
+) error {
 	machine, err := s.inventory.Read(ctx, systemID)
 	if err != nil {
 		return fmt.Errorf("reading machine %s again: %w", systemID, err)

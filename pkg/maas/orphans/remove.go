@@ -32,7 +32,8 @@ const seen = "a person runs this and sees the result"
 
 // KeptUnhosted is why a VM is kept whose LXD is no VM host of MAAS: released, it would be a machine for others, and
 // MAAS would delete its own record only.
-const KeptUnhosted = "MAAS can't delete a VM of an LXD that is no VM host: delete it in LXD (the machine's power configuration in MAAS " +
+const KeptUnhosted = "MAAS can't delete a VM of an LXD that is no VM host: delete it in LXD (the machine's power " +
+	"configuration in MAAS " +
 	"has its address, project and name), then the machine in MAAS"
 
 // KeptError is the reason why a machine that looked like an orphan before was not removed.
@@ -94,7 +95,8 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 		return Finding{}, err
 	}
 	if len(stands) == 0 {
-		return Finding{}, &KeptError{fmt.Sprintf("MAAS did not record that %s acquired it; its owner in MAAS is %q", finding.AgentName(), m.Owner)}
+		return Finding{}, &KeptError{fmt.Sprintf("MAAS did not record that %s acquired it; its owner in MAAS is %q",
+			finding.AgentName(), m.Owner)}
 	}
 	return finding, nil
 }
@@ -110,7 +112,8 @@ func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) 
 // deleteVM deletes a VM and checks that its host no longer has it: MAAS reports no error if it could not remove it
 // there, and finds it again when it refreshes the host.
 func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error) {
-	if err := r.Client.DeleteMachine(ctx, byHand, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) && !errors.Is(err, maas.Unavailable) {
+	if err := r.Client.DeleteMachine(ctx, byHand, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) &&
+		!errors.Is(err, maas.Unavailable) {
 		return "", fmt.Errorf("deleting VM %s: %w", m.SystemID, err)
 	}
 	err := wait.PollUntilContextTimeout(ctx, goneInterval, goneTimeout, true, func(ctx context.Context) (bool, error) {
@@ -127,7 +130,8 @@ func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error)
 		return "", fmt.Errorf("deleting VM %s: MAAS does not confirm that it is gone: %w", m.SystemID, err)
 	}
 	if _, err := r.Client.RefreshVMHost(ctx, m.Pod.ID); err != nil {
-		return "", fmt.Errorf("VM %s is gone from MAAS; whether VM host %s still has it is unknown: %w", m.SystemID, m.Pod.Name, err)
+		return "", fmt.Errorf("VM %s is gone from MAAS; whether VM host %s still has it is unknown: %w", m.SystemID,
+			m.Pod.Name, err)
 	}
 	back, err := r.Client.ListMachines(ctx, maas.MachineFilter{Hostnames: []string{m.Hostname}})
 	if err != nil {

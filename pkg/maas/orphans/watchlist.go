@@ -75,7 +75,8 @@ func (w *Watchlist) Orphans() []Finding {
 		}
 	}
 	slices.SortFunc(list, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Machine.Hostname, b.Machine.Hostname), cmp.Compare(a.Machine.SystemID, b.Machine.SystemID))
+		return cmp.Or(cmp.Compare(a.Machine.Hostname, b.Machine.Hostname),
+			cmp.Compare(a.Machine.SystemID, b.Machine.SystemID))
 	})
 	return list
 }

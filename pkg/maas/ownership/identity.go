@@ -65,5 +65,6 @@ func HasHostname(machine *maas.Machine, hostname string) bool {
 // commissioning, or begins a release that never ends. MAAS removes the annotations only when the release is done, and
 // no other user can acquire the machine before that.
 func ProvenByAnnotations(machine *maas.Machine, hostname string) bool {
-	return machine.Status == maas.StatusReleasingFailed || (machine.Status == maas.StatusBroken && hostname != "" && machine.Hostname == hostname)
+	return machine.Status == maas.StatusReleasingFailed ||
+		(machine.Status == maas.StatusBroken && hostname != "" && machine.Hostname == hostname)
 }

@@ -225,7 +225,8 @@ func (s *Simulation) allocate(m *Machine, source *Source, zone string) error {
 		if s.inUse[candidate.SystemID] || machine.Misfit(candidate, constraints) != "" || !source.canStore(candidate) {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(cost(candidate), cost(best)), cmp.Compare(candidate.SystemID, best.SystemID)) < 0 {
+		if best == nil || cmp.Or(cmp.Compare(cost(candidate), cost(best)),
+			cmp.Compare(candidate.SystemID, best.SystemID)) < 0 {
 			best = candidate
 		}
 	}
@@ -250,12 +251,16 @@ func cost(m *maas.Machine) float64 { return float64(m.CPUCount) + float64(m.Memo
 
 // remove deletes a machine, whose room is free then.
 func (s *Simulation) remove(m Machine) {
-	s.machines = slices.DeleteFunc(s.machines, func(other Machine) bool { return other.Name == m.Name && other.Cluster == m.Cluster })
+	s.machines = slices.DeleteFunc(s.machines, func(other Machine) bool {
+		return other.Name == m.Name && other.Cluster == m.Cluster
+	})
 	s.free(&m)
-	s.add(Step{Action: Delete, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: true, Calls: m.DeleteCalls})
+	s.add(Step{Action: Delete, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: true,
+		Calls: m.DeleteCalls})
 }
 
 // keep adds that a machine stays. fits: that is as it should be.
 func (s *Simulation) keep(m Machine, fits bool, reason string) {
-	s.add(Step{Action: Keep, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: fits, Reason: reason})
+	s.add(Step{Action: Keep, Cluster: m.Cluster, Owner: m.Owner, Machine: m.Name, Host: m.Host, Zone: m.Zone, Fits: fits,
+		Reason: reason})
 }

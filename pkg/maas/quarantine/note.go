@@ -30,10 +30,14 @@ func NotTags() []string { return []string{Tag, ExcludeTag} }
 type kind struct{ tag, about string }
 
 var (
-	quarantined = kind{Tag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that failed, and take it off when the time in the " +
-		"comment of the tag " + Tag + "-SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: capmaasctl machines lift NAME"}
-	excluded = kind{ExcludeTag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that they are about to take or release, and take " +
-		"it off when they have them, or when their network and storage are as before, or when the time in the comment of the tag " + ExcludeTag + "-SYSTEM_ID is over"}
+	quarantined = kind{Tag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that " +
+		"failed, and take it off when the time in the " +
+		"comment of the tag " + Tag + "-SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: " +
+		"capmaasctl machines lift NAME"}
+	excluded = kind{ExcludeTag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines " +
+		"that they are about to take or release, and take " +
+		"it off when they have them, or when their network and storage are as before, or when the time in the comment of " +
+		"the tag " + ExcludeTag + "-SYSTEM_ID is over"}
 )
 
 // Limits bound how long machines are avoided once they are back in the pool. MAAS's allocate takes the smallest
@@ -149,7 +153,8 @@ func after(last Note, c Cause, now time.Time) Note {
 		failures = last.Failures + 1
 	}
 	return Note{
-		Since: now, Until: now.Add(heldAtMost), Pause: guard.Doubled(Limits.First, Limits.Longest, failures), Failures: failures, By: c.By, Why: c.Why,
+		Since: now, Until: now.Add(heldAtMost), Pause: guard.Doubled(Limits.First, Limits.Longest, failures),
+		Failures: failures, By: c.By, Why: c.Why,
 	}
 }
 

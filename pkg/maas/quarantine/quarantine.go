@@ -66,7 +66,8 @@ func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, er
 		list = append(list, Machine{m, known[m.SystemID]})
 	}
 	slices.SortFunc(list, func(a, b Machine) int {
-		return cmp.Or(cmp.Compare(endless(a.Note), endless(b.Note)), a.Until.Compare(b.Until), cmp.Compare(a.SystemID, b.SystemID))
+		return cmp.Or(cmp.Compare(endless(a.Note), endless(b.Note)), a.Until.Compare(b.Until),
+			cmp.Compare(a.SystemID, b.SystemID))
 	})
 	return list, nil
 }
@@ -94,7 +95,9 @@ func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, 
 
 // PutByHand quarantines a machine because a person says so. It ends after the time, or, if that is 0, when a person
 // lifts it.
-func (s *Service) PutByHand(ctx context.Context, permit maas.Permit, systemID, why string, lasts time.Duration) (Note, error) {
+func (s *Service) PutByHand(
+	ctx context.Context, permit maas.Permit, systemID, why string, lasts time.Duration,
+) (Note, error) {
 	tags, err := s.tags(ctx)
 	if err != nil {
 		return Note{}, err
@@ -114,7 +117,8 @@ func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID stri
 		return err
 	}
 	now := s.now()
-	return s.put(ctx, permit, excluded, tags, systemID, Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
+	return s.put(ctx, permit, excluded, tags, systemID,
+		Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
 }
 
 // ErrHeld means that another manager is about to take the machine.
@@ -166,7 +170,8 @@ func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string,
 		return err
 	}
 	now := s.now()
-	note := maas.Tag{Name: excluded.noteName(systemID), Comment: Note{Since: now, Until: now.Add(notedAtMost), By: c.By, Why: c.Why}.String()}
+	note := maas.Tag{Name: excluded.noteName(systemID),
+		Comment: Note{Since: now, Until: now.Add(notedAtMost), By: c.By, Why: c.Why}.String()}
 	defer s.inventory.ForgetTags()
 	if err := s.ensure(ctx, permit, tags, note); err != nil {
 		return fmt.Errorf("noting in MAAS that machine %s is changed: %w", systemID, err)
@@ -227,7 +232,9 @@ func (s *Service) HasNotes() bool {
 	return s.noted
 }
 
-func (s *Service) put(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag, systemID string, note Note) error {
+func (s *Service) put(
+	ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag, systemID string, note Note,
+) error {
 	defer s.touch() // After it, so that no look before counts.
 	for _, tag := range []maas.Tag{{Name: k.noteName(systemID), Comment: note.String()}, {Name: k.tag, Comment: k.about}} {
 		if err := s.ensure(ctx, permit, tags, tag); err != nil {
@@ -263,7 +270,8 @@ func (s *Service) Lift(ctx context.Context, permit maas.Permit, systemIDs ...str
 		return err
 	}
 	for _, id := range systemIDs {
-		if err := s.inventory.Client().DeleteTag(ctx, permit, quarantined.noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
+		if err := s.inventory.Client().DeleteTag(ctx, permit, quarantined.noteName(id)); err != nil &&
+			!errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("forgetting why machine %s was quarantined: %w", id, err)
 		}
 	}
@@ -387,10 +395,13 @@ func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge t
 func isInPool(m *maas.Machine) bool { return m.Owner == "" && m.Status == maas.StatusReady }
 
 // beginPauses notes the ends of the quarantines of machines that are back in the pool.
-func (s *Service) beginPauses(ctx context.Context, permit maas.Permit, k kind, known map[string]Note, systemIDs []string) error {
+func (s *Service) beginPauses(
+	ctx context.Context, permit maas.Permit, k kind, known map[string]Note, systemIDs []string,
+) error {
 	defer s.inventory.ForgetTags()
 	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
-		err := s.inventory.Client().CommentTag(ctx, permit, maas.Tag{Name: k.noteName(id), Comment: known[id].inPool(s.now()).String()})
+		err := s.inventory.Client().CommentTag(ctx, permit,
+			maas.Tag{Name: k.noteName(id), Comment: known[id].inPool(s.now()).String()})
 		if err != nil && !errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("noting in MAAS until when machine %s is quarantined: %w", id, err)
 		}

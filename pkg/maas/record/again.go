@@ -101,7 +101,8 @@ func (r *Record) Again(op Op) (refusal, err error) {
 func (r *Record) tried(op Op, err error) error {
 	var answer *maas.Error
 	switch {
-	case !errors.As(err, &answer), answer.NotSent, errors.Is(err, maas.Unauthorized): // Other credentials are used at once.
+	// Other credentials are used at once.
+	case !errors.As(err, &answer), answer.NotSent, errors.Is(err, maas.Unauthorized):
 		r.records.remember(attempt{r.object.GetUID(), op}, err, 0)
 	case !maas.HadNoEffect(err):
 		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.

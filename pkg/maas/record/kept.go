@@ -73,7 +73,8 @@ func needed(m KeptMachine) (labels, annotations map[string]string, spec infrav1.
 		maps.DeleteFunc(of, func(key, _ string) bool { return !slices.Contains(keys, key) })
 		return of
 	}
-	spec = infrav1.MaasMachineSpec{ProvisioningMode: m.Spec.ProvisioningMode, SystemID: m.SystemID, Storage: m.Spec.Storage}
+	spec = infrav1.MaasMachineSpec{ProvisioningMode: m.Spec.ProvisioningMode, SystemID: m.SystemID,
+		Storage: m.Spec.Storage}
 	spec.Release.Erase = m.Spec.Release.Erase
 	return only(m.Labels, clusterv1.ClusterNameLabel),
 		only(m.Annotations, infrav1.OwnerIDAnnotation, infrav1.StaticIPAnnotation, infrav1.InterfacesAnnotation), spec

@@ -64,7 +64,9 @@ func (s *Records) Open(object client.Object) (*Record, error) {
 // operation may still take effect, or one after which nothing may be acquired yet; do is not called then. Nor is it too
 // soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to
 // stop lets it end.
-func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
+func (r *Record) Call(
+	ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
+) error {
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
@@ -77,7 +79,9 @@ func (r *Record) Call(ctx context.Context, op Op, do func(context.Context, maas.
 
 // LetGo is Call for an operation after which any user of MAAS may have the machine. It is not sent as long as any other
 // call may still take effect: that would hit the next user's machine. The error is *UnsettledError then.
-func (r *Record) LetGo(ctx context.Context, op Op, do func(context.Context, maas.ReleasePermit) error, also ...func(client.Object)) error {
+func (r *Record) LetGo(
+	ctx context.Context, op Op, do func(context.Context, maas.ReleasePermit) error, also ...func(client.Object),
+) error {
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
@@ -85,7 +89,8 @@ func (r *Record) LetGo(ctx context.Context, op Op, do func(context.Context, maas
 	if err := r.settled(op, counts); err != nil {
 		return err
 	}
-	return r.call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForRelease(p)) }, also...)
+	return r.call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForRelease(p)) },
+		also...)
 }
 
 // OnHost is Call for what stops or deletes a VM on its host. As long as it may still take effect, nothing is acquired
@@ -102,7 +107,9 @@ func (r *Record) OnHost(ctx context.Context, op Op, do func(context.Context, maa
 // Acquired: an object that goes before the machine is given back has acquired something.
 func (r *Record) Shown() { r.shown = true }
 
-func (r *Record) call(ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object)) error {
+func (r *Record) call(
+	ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
+) error {
 	ctx, end := guard.Linger(ctx)
 	defer end()
 	now := time.Now()
@@ -213,7 +220,8 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 		change(after)
 	}
 	makeRoom(after)
-	if err := r.records.Client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.records.Client.Patch(ctx, after, client.MergeFromWithOptions(before,
+		client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
 	}
 	r.stored = text
@@ -233,7 +241,8 @@ func (r *Record) read(ctx context.Context) (client.Object, error) {
 	}
 	if live.GetUID() != r.object.GetUID() {
 		gone := apierrors.NewNotFound(schema.GroupResource{Group: infrav1.GroupVersion.Group}, r.object.GetName())
-		return nil, fmt.Errorf("reading %s again: there is another one of its name: %w", client.ObjectKeyFromObject(r.object), gone)
+		return nil, fmt.Errorf("reading %s again: there is another one of its name: %w", client.ObjectKeyFromObject(r.object),
+			gone)
 	}
 	return live, nil
 }

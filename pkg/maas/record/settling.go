@@ -50,7 +50,8 @@ func (e *UnsettledError) Error() string {
 	if e.cause != nil {
 		return e.Pending.lost(e.cause)
 	}
-	return fmt.Sprintf("the response to an earlier call (%s) was lost, and it may still take effect: %s waits until that is over",
+	return fmt.Sprintf("the response to an earlier call (%s) was lost, and it may still take effect: %s waits until "+
+		"that is over",
 		e.Pending, e.Op)
 }
 

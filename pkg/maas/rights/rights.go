@@ -83,7 +83,8 @@ var (
 	}
 	ImageUpload = Use{
 		Name: "image-upload", What: "upload of images", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanEditBootEntities), inMAAS(maas.CanViewControllers)}, // To go on with one that was interrupted.
+		// To go on with one that was interrupted.
+		Needs: []Need{inMAAS(maas.CanEditBootEntities), inMAAS(maas.CanViewControllers)},
 	}
 	Registration = Use{
 		Name: "registration", What: "registration of VM hosts, and the initializer on nodes", Administrator: true,
@@ -144,7 +145,8 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("%s needs an API key of a MAAS administrator, and this one's user, %s, is none: "+
 			"use an administrator's key, or make %s one", e.What, e.User, e.User)
 	}
-	return fmt.Sprintf("%s needs %s, and no group of the API key's user, %s, has that: give it to one of them, or use another key",
+	return fmt.Sprintf("%s needs %s, and no group of the API key's user, %s, has that: give it to one of them, or use "+
+		"another key",
 		e.What, Describe(e.Missing, e.Pool), e.User)
 }
 
@@ -214,7 +216,10 @@ func RequireOne(ctx context.Context, a Asker, what string, u Use, pools Pools) e
 	return demand(ctx, a, what, u, pools, requireOne)
 }
 
-func demand(ctx context.Context, a Asker, what string, u Use, pools Pools, of func(context.Context, Asker, string, Use, []*maas.Ref) error) error {
+func demand(
+	ctx context.Context, a Asker, what string, u Use, pools Pools,
+	of func(context.Context, Asker, string, Use, []*maas.Ref) error,
+) error {
 	entitled, err := a.HasEntitlements(ctx)
 	if err != nil || !entitled && !u.Administrator {
 		return err

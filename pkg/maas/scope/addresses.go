@@ -80,7 +80,9 @@ func MachineAddresses(m *maas.Machine, preferred Preference, notIts ...string) [
 	}
 	var list, external []clusterv1.MachineAddress
 	for _, ip := range ips {
-		hasInternal := slices.ContainsFunc(ips, func(other netip.Addr) bool { return other.Is4() == ip.Is4() && internal(other) })
+		hasInternal := slices.ContainsFunc(ips, func(other netip.Addr) bool {
+			return other.Is4() == ip.Is4() && internal(other)
+		})
 		if internal(ip) || !hasInternal {
 			list = append(list, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: ip.String()})
 		} else {
@@ -127,7 +129,10 @@ func usable(texts, notIts []string) []netip.Addr {
 		if err != nil || !ip.IsGlobalUnicast() || slices.Contains(ips, ip) {
 			continue
 		}
-		if !slices.ContainsFunc(notIts, func(other string) bool { its, err := netip.ParseAddr(other); return err == nil && its.Unmap() == ip }) {
+		if !slices.ContainsFunc(notIts, func(other string) bool {
+			its, err := netip.ParseAddr(other)
+			return err == nil && its.Unmap() == ip
+		}) {
 			ips = append(ips, ip)
 		}
 	}
@@ -209,7 +214,9 @@ func (m *Machine) NICs(address string) []machine.NIC {
 		return staticNIC(address)
 	}
 	devices := config.Network.Devices
-	carrier := max(0, slices.IndexFunc(devices, func(d infrav1.LXDNetworkDevice) bool { return d.LinkMode == infrav1.LinkModeStatic }))
+	carrier := max(0, slices.IndexFunc(devices, func(d infrav1.LXDNetworkDevice) bool {
+		return d.LinkMode == infrav1.LinkModeStatic
+	}))
 	var nics []machine.NIC
 	for i, device := range devices {
 		nic := machine.NIC{Name: device.Name, Mode: string(device.LinkMode), Subnet: canonical(device.Subnet)}

@@ -87,11 +87,15 @@ type ElsewhereError struct {
 func (e *ElsewhereError) Error() string {
 	where, _, _ := strings.Cut(e.There, keySeparator)
 	if home, _, _ := strings.Cut(e.Home, keySeparator); home != where {
-		return fmt.Sprintf("%s: the endpoint leads to MAAS at %s, and what belongs to this cluster is in MAAS at %s: correct the endpoint; "+
-			"or, if it is the same MAAS, set the annotation %s of the MaasCluster to %s", e.Source, where, home, infrav1.MAASAnnotation, e.There)
+		return fmt.Sprintf("%s: the endpoint leads to MAAS at %s, and what belongs to this cluster is in MAAS at %s: "+
+			"correct the endpoint; "+
+			"or, if it is the same MAAS, set the annotation %s of the MaasCluster to %s", e.Source, where, home,
+			infrav1.MAASAnnotation, e.There)
 	}
-	return fmt.Sprintf("%s: MAAS at %s shows nothing of this cluster with this API key, which is another one than before: use the key of a user "+
-		"who sees the cluster's machines; or, if nothing is left of them, set the annotation %s of the MaasCluster to %s", e.Source, where, infrav1.MAASAnnotation, e.There)
+	return fmt.Sprintf("%s: MAAS at %s shows nothing of this cluster with this API key, which is another one than "+
+		"before: use the key of a user "+
+		"who sees the cluster's machines; or, if nothing is left of them, set the annotation %s of the MaasCluster to %s",
+		e.Source, where, infrav1.MAASAnnotation, e.There)
 }
 
 // keySeparator separates MAAS's URL from the key in the MaasCluster's record. No host contains it, nor does a path.
@@ -105,12 +109,15 @@ const managerSource = "the manager's MAAS credentials"
 
 // Cluster makes the scope of a cluster. Errors are *CredentialsError if its credentials can't be used, and
 // *ElsewhereError.
-func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
+func (f *Factory) Cluster(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (*Cluster, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if err != nil {
 		return nil, err
 	}
-	if home := maasCluster.Annotations[infrav1.MAASAnnotation]; home != "" && home != homeOf(config) && config.Validate() == nil {
+	if home := maasCluster.Annotations[infrav1.MAASAnnotation]; home != "" && home != homeOf(config) &&
+		config.Validate() == nil {
 		return nil, &ElsewhereError{Source: source, Home: home, There: homeOf(config)}
 	}
 	return f.scope(ctx, config, source, cluster, maasCluster)
@@ -118,7 +125,9 @@ func (f *Factory) Cluster(ctx context.Context, cluster *clusterv1.Cluster, maasC
 
 // Anywhere makes the scope of a cluster with the MAAS of its credentials, even if that is another MAAS. It is for
 // finding that out.
-func (f *Factory) Anywhere(ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster) (*Cluster, error) {
+func (f *Factory) Anywhere(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (*Cluster, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if err != nil {
 		return nil, err
@@ -135,7 +144,8 @@ func (f *Factory) scope(
 	}
 	guard.At(ctx, region.server)
 	return &Cluster{
-		Region: region, Cluster: cluster, MaasCluster: maasCluster, Home: homeOf(config), client: f.Client, managementID: f.ManagementID,
+		Region: region, Cluster: cluster, MaasCluster: maasCluster, Home: homeOf(config), client: f.Client,
+		managementID: f.ManagementID,
 	}, nil
 }
 
@@ -166,7 +176,8 @@ func (f *Factory) HostCredentials(ctx context.Context, maasCluster *infrav1.Maas
 	config, source, err := f.config(ctx, maasCluster)
 	if lxd := maasCluster.Spec.LXDConfig; lxd != nil && lxd.CredentialsRef != nil {
 		source = "Secret " + lxd.CredentialsRef.Name
-		config, err = secretConfig(ctx, f.Client, "spec.lxdConfig.credentialsRef", maasCluster.Namespace, lxd.CredentialsRef.Name)
+		config, err = secretConfig(ctx, f.Client, "spec.lxdConfig.credentialsRef", maasCluster.Namespace,
+			lxd.CredentialsRef.Name)
 	}
 	if err != nil {
 		return maas.Config{}, err
@@ -190,7 +201,9 @@ func (f *Factory) prune() {
 	maps.DeleteFunc(f.regions, func(_ string, region *Region) bool { return !f.Registry.Keeps(region.Inventory) })
 }
 
-func (f *Factory) config(ctx context.Context, maasCluster *infrav1.MaasCluster) (config maas.Config, source string, err error) {
+func (f *Factory) config(
+	ctx context.Context, maasCluster *infrav1.MaasCluster,
+) (config maas.Config, source string, err error) {
 	if ref := maasCluster.Spec.CredentialsRef; ref != nil {
 		config, err = secretConfig(ctx, f.Client, "spec.credentialsRef", maasCluster.Namespace, ref.Name)
 		return config, "Secret " + ref.Name, err

@@ -61,7 +61,8 @@ func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
 	if len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
 		return maas.Config{}, &CredentialsError{
 			Source: "spec.credentialsRef",
-			cause:  fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace", namespace),
+			cause: fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace",
+				namespace),
 		}
 	}
 	return m.Read()
@@ -87,8 +88,9 @@ func (m ManagerCredentials) Read() (maas.Config, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return maas.Config{}, &CredentialsError{
-			Source: "the manager has no MAAS credentials of its own; set spec.credentialsRef, or maas.endpoint and maas.apiKey of the chart",
-			cause:  oneLine(err),
+			Source: "the manager has no MAAS credentials of its own; set spec.credentialsRef, or maas.endpoint and " +
+				"maas.apiKey of the chart",
+			cause: oneLine(err),
 		}
 	}
 	return config, nil
@@ -108,20 +110,24 @@ func secretConfig(ctx context.Context, reader client.Reader, field, namespace, n
 	for _, key := range []string{EndpointKey, APIKeyKey} {
 		if _, has := data[key]; !has {
 			there := cmp.Or(strings.Join(slices.Sorted(maps.Keys(data)), ", "), "none")
-			return maas.Config{}, &CredentialsError{Source: "Secret " + name, cause: fmt.Errorf("it has no key %s (it has %s): add it", key, text.OneLine(there, maxKeys))}
+			return maas.Config{}, &CredentialsError{Source: "Secret " + name,
+				cause: fmt.Errorf("it has no key %s (it has %s): add it", key, text.OneLine(there, maxKeys))}
 		}
 	}
 	return configOf(data), nil
 }
 
 // readSecret reads the Secret that a field names. *CredentialsError: there is none.
-func readSecret(ctx context.Context, reader client.Reader, field string, key client.ObjectKey) (map[string][]byte, error) {
+func readSecret(
+	ctx context.Context, reader client.Reader, field string, key client.ObjectKey,
+) (map[string][]byte, error) {
 	secret := &corev1.Secret{}
 	if err := reader.Get(ctx, key, secret); err != nil {
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("reading Secret %s: %w", key.Name, err)
 		}
-		return nil, &CredentialsError{Source: field, cause: fmt.Errorf("there is no Secret %s in namespace %s", key.Name, key.Namespace)}
+		return nil, &CredentialsError{Source: field, cause: fmt.Errorf("there is no Secret %s in namespace %s", key.Name,
+			key.Namespace)}
 	}
 	return secret.Data, nil
 }

@@ -36,7 +36,8 @@ func (f *Factory) lxdServer(ctx context.Context, host *infrav1.LXDHost, maxAge t
 	const field = "spec.credentialsRef"
 	options := publicServer(host)
 	if host.Spec.CredentialsRef == nil {
-		return options, &CredentialsError{Source: field, cause: fmt.Errorf("name a Secret with tls.crt and tls.key, which LXD trusts")}
+		return options, &CredentialsError{Source: field,
+			cause: fmt.Errorf("name a Secret with tls.crt and tls.key, which LXD trusts")}
 	}
 	name := host.Spec.CredentialsRef.Name
 	data, err := f.secrets.read(ctx, f.Client, field, client.ObjectKey{Namespace: host.Namespace, Name: name}, maxAge)
@@ -45,7 +46,8 @@ func (f *Factory) lxdServer(ctx context.Context, host *infrav1.LXDHost, maxAge t
 	}
 	options.ClientCertificate, options.ClientKey = data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]
 	if len(options.ClientCertificate) == 0 || len(options.ClientKey) == 0 {
-		return options, &CredentialsError{Source: "Secret " + name, cause: fmt.Errorf("it lacks %s or %s", corev1.TLSCertKey, corev1.TLSPrivateKeyKey)}
+		return options, &CredentialsError{Source: "Secret " + name,
+			cause: fmt.Errorf("it lacks %s or %s", corev1.TLSCertKey, corev1.TLSPrivateKeyKey)}
 	}
 	return options, nil
 }
@@ -53,7 +55,8 @@ func (f *Factory) lxdServer(ctx context.Context, host *infrav1.LXDHost, maxAge t
 // publicServer returns what the LXDHost itself says of how its LXD is reached.
 func publicServer(host *infrav1.LXDHost) lxdhost.Options {
 	return lxdhost.Options{
-		Address: withPort(host.Spec.Address), ServerCertificate: []byte(host.Spec.ServerCertificate), Project: host.Spec.Project,
+		Address: withPort(host.Spec.Address), ServerCertificate: []byte(host.Spec.ServerCertificate),
+		Project: host.Spec.Project,
 	}
 }
 

@@ -26,7 +26,9 @@ type Rounds[T any] struct {
 
 // Ask calls ask for each MAAS, with the regions of all identities that are used there, and returns what has been
 // answered. ask runs at the same time for several, and possibly after Ask has returned; its context ends in time.
-func (r *Rounds[T]) Ask(ctx context.Context, regions []*Region, ask func(context.Context, []*Region) T) map[guard.Server]T {
+func (r *Rounds[T]) Ask(
+	ctx context.Context, regions []*Region, ask func(context.Context, []*Region) T,
+) map[guard.Server]T {
 	r.begin(ctx, regions, ask)
 	return r.collect(ctx, roundPatience)
 }

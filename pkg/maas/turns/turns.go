@@ -166,7 +166,9 @@ func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 
 // queue returns who waits for a server, and forgets the servers for which nobody waits. Call it with the lock held.
 func (t *Turns) queue(server guard.Server) *queue {
-	maps.DeleteFunc(t.queues, func(_ guard.Server, q *queue) bool { return q.waiting == 0 && time.Since(q.counted) > lately })
+	maps.DeleteFunc(t.queues, func(_ guard.Server, q *queue) bool {
+		return q.waiting == 0 && time.Since(q.counted) > lately
+	})
 	if t.queues[server] == nil {
 		t.queues[server] = &queue{}
 	}

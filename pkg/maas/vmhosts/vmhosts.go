@@ -79,13 +79,15 @@ func (e *TakenError) Problem() string {
 	if id := e.By.Host.SystemID; id != "" {
 		on = "machine " + id
 	}
-	return fmt.Sprintf("MAAS has VM host %s (id %d) at %s, on %s, and neither that machine nor its certificate is that of %s at %s",
+	return fmt.Sprintf("MAAS has VM host %s (id %d) at %s, on %s, and neither that machine nor its certificate is that "+
+		"of %s at %s",
 		e.By.Name, e.By.ID, e.ByAddress, on, e.Name, e.Address)
 }
 
 // Remedy says what a person has to decide.
 func (e *TakenError) Remedy() string {
-	return "if that is another host, give one of the two another name or address; if it is this one, set its power address in MAAS; " +
+	return "if that is another host, give one of the two another name or address; if it is this one, set its power " +
+		"address in MAAS; " +
 		"if it is gone for good, delete the VM host in MAAS"
 }
 
@@ -412,7 +414,8 @@ func hostOf(address string) string {
 func (r Registration) params() maas.VMHostParams {
 	return maas.VMHostParams{
 		Name: r.Name, Zone: r.Zone, Pool: r.ResourcePool,
-		VMHostPower: maas.VMHostPower{PowerAddress: r.PowerAddress, Project: r.Project, Certificate: r.Certificate, Key: r.Key},
+		VMHostPower: maas.VMHostPower{PowerAddress: r.PowerAddress, Project: r.Project, Certificate: r.Certificate,
+			Key: r.Key},
 	}
 }
 
@@ -427,12 +430,15 @@ func (f *found) differs(r Registration) (maas.VMHostParams, []string) {
 		}
 	}
 	change("name", r.Name != "" && f.host.Name != r.Name, func() { params.Name = r.Name })
-	change("power address", normal(f.power.PowerAddress) != normal(r.PowerAddress), func() { params.PowerAddress = r.PowerAddress })
-	change("certificate", r.Certificate != "" && (!samePEM(f.power.Certificate, r.Certificate) || !samePEM(f.power.Key, r.Key)), func() {
+	change("power address", normal(f.power.PowerAddress) != normal(r.PowerAddress),
+		func() { params.PowerAddress = r.PowerAddress })
+	change("certificate", r.Certificate != "" && (!samePEM(f.power.Certificate, r.Certificate) ||
+		!samePEM(f.power.Key, r.Key)), func() {
 		params.Certificate, params.Key = r.Certificate, r.Key
 	})
 	change("zone", r.Zone != "" && f.host.Zone.Name != r.Zone, func() { params.Zone = r.Zone })
-	change("resource pool", r.ResourcePool != "" && f.host.Pool.Name != r.ResourcePool, func() { params.Pool = r.ResourcePool })
+	change("resource pool", r.ResourcePool != "" && f.host.Pool.Name != r.ResourcePool,
+		func() { params.Pool = r.ResourcePool })
 	return params, changes
 }
 
