@@ -36,14 +36,14 @@ var flavors = map[string]map[string]string{
 
 // hostFlavors are those of host clusters.
 var hostFlavors = map[string]map[string]string{
-	"lxd-host": hostVariables,
+	"lxd-host":          hostVariables,
+	"lxd-host-topology": hostVariables,
 }
 
 var hostVariables = map[string]string{"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "10", "LXD_RESOURCE_POOL": "capi"}
 
 // notYet are the flavors that real nodes can't be, and why.
 var notYet = map[string]string{
-	"lxd-host-topology": "its user data is that of lxd-host",
 	"lxd-rke2":          "RKE2 is in no image of real nodes",
 	"lxd-rke2-topology": "RKE2 is in no image of real nodes",
 	"lxd-k3s":           "k3s is in no image of real nodes",

@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -72,9 +74,14 @@ func checkHostCluster(t *testing.T, flavor string) {
 // waitHosts waits until the cluster reports that all its nodes are hosts.
 func (c *cluster) waitHosts() {
 	c.Helper()
+	owner := &clusterv1.Cluster{}
+	if err := box.Client.Get(c.Context(), c.key, owner); err != nil {
+		c.Fatal(err)
+	}
+	key := client.ObjectKey{Namespace: c.key.Namespace, Name: owner.Spec.InfrastructureRef.Name}
 	err := sandbox.WaitFor(within(c.T, podsTimeout), "all nodes to be VM hosts", func() (bool, string, error) {
 		object := &infrav1.MaasCluster{}
-		if err := box.Client.Get(c.Context(), c.key, object); err != nil {
+		if err := box.Client.Get(c.Context(), key, object); err != nil {
 			return false, "", err
 		}
 		return conditions.IsTrue(object, infrav1.LXDReadyCondition), sandbox.Conditions(object.Status.Conditions), nil
