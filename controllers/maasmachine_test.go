@@ -38,9 +38,13 @@ func withSpec(spec infrav1.MaasMachineSpec, change func(*infrav1.MaasMachineSpec
 // deployed waits until a machine is ready for Cluster API.
 func (w *world) deployed(m *infrav1.MaasMachine) {
 	w.t.Helper()
-	w.eventually(m, "deployed", func() bool {
-		return ptr.Deref(m.Status.Initialization.Provisioned, false) && conditions.IsTrue(m, infrav1.MachineDeployedCondition)
-	})
+	w.eventually(m, "deployed", func() bool { return runs(m) })
+}
+
+// runs reports whether a machine is deployed, and its status says so with its addresses: the conditions are stored in a
+// patch of their own, before the rest.
+func runs(m *infrav1.MaasMachine) bool {
+	return ptr.Deref(m.Status.Initialization.Provisioned, false) && conditions.IsTrue(m, infrav1.MachineDeployedCondition)
 }
 
 // refused waits until a condition is false with a reason.

@@ -87,7 +87,7 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 	w.maasCall(http.MethodPost, "ipaddresses/?op=release", url.Values{"ip": {"10.77.0.121"}})
 	w.await("it is deployed once the address is free", waits, func(ctx context.Context) bool {
 		w.nudge(waits)
-		return w.sees(ctx, waits) == nil && conditions.IsTrue(waits, infrav1.MachineDeployedCondition)
+		return w.sees(ctx, waits) == nil && runs(waits)
 	})
 	if got := w.internal(waits); !slices.Equal(got, []string{"10.77.0.121"}) {
 		t.Errorf("it has the addresses %v", got)
