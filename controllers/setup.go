@@ -117,24 +117,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
 		return nil, err
 	}
-	keeper := &quarantine.Keeper{Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval),
-		Quarantined: o.Quarantined}
-	if keeper.Quarantined == nil {
-		keeper.Quarantined = quarantine.NewMetric()
-	}
-	if err := mgr.Add(keeper); err != nil {
-		return nil, fmt.Errorf("adding the keeper of quarantines: %w", err)
+	if err := addQuarantineKeeper(mgr, scopes, o); err != nil {
+		return nil, err
 	}
 	if o.LXDHostInterval <= 0 {
 		o.LXDHostInterval = DefaultLXDHostInterval
 	}
-	mirror := &lxdhost.Mirror{
-		Client: mgr.GetClient(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("lxdhost-mirror"),
-		Clock: o.Clock, Interval: o.LXDHostInterval,
-		Namespace: cmp.Or(o.Namespace, o.ManagerNamespace), WatchFilter: o.WatchFilter,
-	}
-	if err := mgr.Add(mirror); err != nil {
-		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
+	mirror, err := addMirror(mgr, scopes, records, o)
+	if err != nil {
+		return nil, err
 	}
 	machines := &maasmachine.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache,
@@ -149,9 +140,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	}{
 		&maascluster.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache,
-			Initializer: o.Initializer,
-			Clock:       o.Clock, Records: records, Recorder: mgr.GetEventRecorder("maascluster-controller"),
-			WatchFilter: o.WatchFilter,
+			Recorder: mgr.GetEventRecorder("maascluster-controller"), Records: records, Clock: o.Clock,
+			Initializer: o.Initializer, WatchFilter: o.WatchFilter,
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
 		&maasmachinetemplate.Reconciler{
@@ -174,15 +164,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		},
 		&evacuation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
-			Recorder: mgr.GetEventRecorder("evacuation-controller"),
-			Clock:    o.Clock, Enabled: o.Evacuation, Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval),
-			WatchFilter: o.WatchFilter,
+			Recorder: mgr.GetEventRecorder("evacuation-controller"), Clock: o.Clock, Enabled: o.Evacuation,
+			Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
 		},
 		&remediation.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
-			Recorder: mgr.GetEventRecorder("maasremediation-controller"),
-			Clock:    o.Clock, Interval: cmp.Or(o.RemediationInterval, remediation.Interval), Records: records,
-			WatchFilter: o.WatchFilter,
+			Recorder: mgr.GetEventRecorder("maasremediation-controller"), Records: records, Clock: o.Clock,
+			Interval: cmp.Or(o.RemediationInterval, remediation.Interval), WatchFilter: o.WatchFilter,
 		},
 		machines,
 	} {
@@ -191,6 +179,33 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		}
 	}
 	return scopes, nil
+}
+
+// addQuarantineKeeper makes the manager keep the quarantines.
+func addQuarantineKeeper(mgr ctrl.Manager, scopes *scope.Factory, o Options) error {
+	keeper := &quarantine.Keeper{
+		Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval), Quarantined: o.Quarantined,
+	}
+	if keeper.Quarantined == nil {
+		keeper.Quarantined = quarantine.NewMetric()
+	}
+	if err := mgr.Add(keeper); err != nil {
+		return fmt.Errorf("adding the keeper of quarantines: %w", err)
+	}
+	return nil
+}
+
+// addMirror makes the manager keep an LXDHost for each VM host of MAAS.
+func addMirror(mgr ctrl.Manager, scopes *scope.Factory, records *record.Records, o Options) (*lxdhost.Mirror, error) {
+	mirror := &lxdhost.Mirror{
+		Client: mgr.GetClient(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("lxdhost-mirror"),
+		Clock: o.Clock, Interval: o.LXDHostInterval,
+		Namespace: cmp.Or(o.Namespace, o.ManagerNamespace), WatchFilter: o.WatchFilter,
+	}
+	if err := mgr.Add(mirror); err != nil {
+		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
+	}
+	return mirror, nil
 }
 
 // addOrphanAuditor makes the manager audit orphans, unless that is switched off.
