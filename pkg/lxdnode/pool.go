@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 )
@@ -95,11 +93,11 @@ func (p *pass) checkNewPool() error {
 // is mounted and free. So checkRoom reads the file system of LXD's socket, which is in the directory with the loop
 // files. If another disk is mounted for the loop files, the pool has to be made by hand.
 func (p *pass) checkRoom() error {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(p.socket, &disk); err != nil {
+	free, err := freeBytes(p.socket)
+	if err != nil {
 		return &Error{Step: StepPool, Problem: "reading the free space of the node's disk: " + err.Error(), cause: err}
 	}
-	free := disk.Bavail * uint64(disk.Bsize) / 1_000_000_000
+	free /= 1_000_000_000
 	if uint64(p.StorageSizeGB) <= free {
 		return nil
 	}
@@ -107,8 +105,7 @@ func (p *pass) checkRoom() error {
 		Problem: fmt.Sprintf("a storage pool of %d GB does not fit: the disk of %s has %d GB free",
 			p.StorageSizeGB, filepath.Dir(p.socket), free),
 		Remedy: fmt.Sprintf("set %s (storageSize in lxdConfig) to less, leaving room for the node, use machines with "+
-			"larger disks, "+
-			"or make the pool by hand: one that exists is used as it is", SettingStorageSize)}
+			"larger disks, or make the pool by hand: one that exists is used as it is", SettingStorageSize)}
 }
 
 // checkDriver checks for the driver before LXD is asked for a pool. A listed driver may still not work.
