@@ -28,7 +28,7 @@ RACE ?=
 export CGO_ENABLED := $(if $(RACE),1,0)
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 
-# build-tools,LIST: those that are missing or older than their pins.
+# build-tools,LIST: those that are missing or older than their pins, downloaded or built.
 build-tools = BIN=$(BIN) KUBEBUILDER_ASSETS='$(GIVEN_ASSETS)' hack/tools/build.sh $(1)
 
 CONTROL_PLANE := etcd kube-apiserver kubectl kube-controller-manager
@@ -68,8 +68,12 @@ build: ## Build every program of cmd/ into bin/, static (GOFIPS140=v1.0.0 for FI
 	done
 
 .PHONY: tools
-tools: ## Build all pinned tools and control-plane binaries (hack/tools).
+tools: ## Download, or build, all pinned tools and control-plane binaries (TOOLS_MIRROR=address of a mirror; none: build them).
 	@$(call build-tools,)
+
+.PHONY: tools-pins
+tools-pins: ## Look up the checksums of the tools' official releases, and write hack/tools/releases.
+	hack/tools/build.sh versions | go run ./hack/fetch --pin --mirror '$(TOOLS_MIRROR)'
 
 .PHONY: manifests
 manifests: ## Write a clusterctl repository, and lxd-initializer-daemonset.yaml, to OUT (default out/), for VERSION and the images.

@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the pinned tools and control-plane binaries with `go build`, from the
-# versions in hack/tools/go.mod and hack/tools/lint/go.mod, the controllers of
-# bootstrap providers from those in hack/tools/providers, what runs on real
-# nodes from those in hack/tools/node, and what makes and tries releases from
-# those in hack/tools/release, hack/tools/cosign and hack/tools/operator.
+# Gets the pinned tools and control-plane binaries, in the versions of
+# hack/tools/go.mod and hack/tools/lint/go.mod, the controllers of bootstrap
+# providers in those of hack/tools/providers, what runs on real nodes in those
+# of hack/tools/node, and what makes and tries releases in those of
+# hack/tools/release, hack/tools/cosign and hack/tools/operator.
+# An official release is downloaded if hack/tools/releases has its checksum.
+# What can't be downloaded, and what has none, is built with `go build`.
 #
 # usage: hack/tools/build.sh [TOOL...]     (none: all of them but the providers, the nodes' programs and the releases')
+#        hack/tools/build.sh versions      (print the tools with their versions)
 #
 # BIN                 where they go (default: bin/ of the repository);
 #                     the control plane goes to $BIN/k8s, as envtest wants one directory of its own,
 #                     and what runs on real nodes to $BIN/node, the previous Kubernetes to $BIN/node/previous.
-# KUBEBUILDER_ASSETS  where set, control-plane binaries that exist there are linked instead of built.
+# KUBEBUILDER_ASSETS  where set, control-plane binaries that exist there are linked instead.
+# TOOLS_MIRROR        base address of a server that has https://HOST/PATH as HOST/PATH; none: build all from source.
+# RELEASES            the file with the checksums (default: hack/tools/releases).
 #
-# A tool is built again only when what it is made of changed: a hash of its
-# go.mod, go.sum, package, flags and the Go version is kept in $BIN/.stamps. It
-# speaks of content, not of times, so a bin/ restored from a cache is as good as new.
+# A tool is made again only when what it is made of changed: its line of
+# hack/tools/releases, or a hash of its go.mod, go.sum, package, flags and the
+# Go version, is kept in $BIN/.stamps. It speaks of content, not of times, so a
+# bin/ restored from a cache is as good as new.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -26,6 +32,8 @@ unset GOOS GOARCH
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 BIN=${BIN:-$(cd "$here/../.." && pwd)/bin}
 assets=${KUBEBUILDER_ASSETS:-}
+RELEASES=${RELEASES:-$here/releases}
+TOOLS_MIRROR=${TOOLS_MIRROR:-}
 
 control_plane="etcd kube-apiserver kubectl kube-controller-manager"
 tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
@@ -40,6 +48,8 @@ release="actionlint capi-operator cosign cyclonedx-gomod krew"
 
 # Reproducible, and what the tool's own release builds use.
 build_date=2026-01-01T00:00:00Z
+
+platform=$(go env GOHOSTOS)/$(go env GOHOSTARCH)
 
 # package_of TOOL prints the main package it is built from.
 package_of() {
@@ -103,8 +113,13 @@ path_of() {
   esac
 }
 
-# pinned DIR MODULE prints the version that DIR's go.mod selects.
-pinned() { (cd "$1" && go list -m -f '{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}' "$2"); }
+# version_of TOOL prints the version of the module that has its package.
+version_of() {
+  awk -v package="$(package_of "$1")/" 'index(package, $1 "/") == 1 && $2 ~ /^v[0-9]/ {print $2; exit}' "$(module_dir "$1")/go.mod"
+}
+
+# pin_of TOOL prints the line that pins its official release for this computer.
+pin_of() { grep "^$1 $(version_of "$1") $platform " "$RELEASES"; }
 
 # kubernetes_version_flags PACKAGE MODULE prints -X flags in the form of Kubernetes' version packages.
 # Without them kube-apiserver reports v0.0.0-master and Cluster API refuses to work with it.
@@ -117,37 +132,26 @@ kubernetes_version_flags() {
 
 # ldflags_of TOOL prints the linker flags that tell it its own version.
 ldflags_of() {
-  local dir version minor package
-  dir=$(module_dir "$1")
+  local version minor package
+  version=$(version_of "$1")
   printf -- '-s -w'
   case $1 in
   kube-apiserver | kubectl | kube-controller-manager | kubelet | kubeadm | kube-scheduler | kube-proxy | previous-*)
-    version=$(pinned "$dir" k8s.io/kubernetes)
     kubernetes_version_flags k8s.io/component-base/version "$version"
     kubernetes_version_flags k8s.io/client-go/pkg/version "$version"
     ;;
-  clusterctl)
-    version=$(pinned "$dir" sigs.k8s.io/cluster-api)
-    kubernetes_version_flags sigs.k8s.io/cluster-api/version "$version"
-    ;;
+  clusterctl) kubernetes_version_flags sigs.k8s.io/cluster-api/version "$version" ;;
   helm)
-    version=$(pinned "$dir" helm.sh/helm/v3)
     printf ' -X helm.sh/helm/v3/internal/version.version=%s' "$version"
     # As Helm's own Makefile: what Kubernetes `helm template` and `helm lint` take for the cluster's.
-    version=$(pinned "$dir" k8s.io/client-go)
+    version=$(cd "$here" && go list -m -f '{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}' k8s.io/client-go)
     IFS=. read -r _ minor _ <<<"$version"
     for package in lint/rules chartutil; do
       printf ' -X helm.sh/helm/v3/pkg/%s.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/%s.k8sVersionMinor=%s' "$package" "$package" "$minor"
     done
     ;;
-  containerd*)
-    version=$(pinned "$dir" github.com/containerd/containerd/v2)
-    printf ' -X github.com/containerd/containerd/v2/version.Version=%s' "$version"
-    ;;
-  golangci-lint)
-    version=$(pinned "$dir" github.com/golangci/golangci-lint/v2)
-    printf ' -X main.version=%s -X main.commit=unknown -X main.date=%s' "${version#v}" "$build_date"
-    ;;
+  containerd*) printf ' -X github.com/containerd/containerd/v2/version.Version=%s' "$version" ;;
+  golangci-lint) printf ' -X main.version=%s -X main.commit=unknown -X main.date=%s' "${version#v}" "$build_date" ;;
   esac
 }
 
@@ -188,18 +192,31 @@ link_asset() {
   ln -s "$(cd "$assets" && pwd)/$tool" "$path"
 }
 
-# announce says once that something is to be built, and what to expect.
-announce() {
-  if [[ -n ${announced:-} ]]; then return; fi
-  announced=yes
-  echo "Building tools into $BIN (the first time takes some ten minutes on two cores, afterwards none):" >&2
+# is_there TOOL reports whether its binary is there and made of the same things, or is linked.
+is_there() {
+  local path stamp
+  path=$(path_of "$1")
+  if link_asset "$1"; then return; fi
+  [[ -x $path && ! -L $path ]] || return 1
+  stamp=$(cat "$BIN/.stamps/$1" 2>/dev/null) || return 1
+  [[ $stamp == "$(pin_of "$1" || true)" || $stamp == "$(stamp_of "$1" "$(ldflags_of "$1")")" ]]
 }
 
-# is_built TOOL reports whether its binary is there and made of the same things, or is linked.
-is_built() {
-  local path
-  path=$(path_of "$1")
-  link_asset "$1" || [[ -x $path && ! -L $path && $(cat "$BIN/.stamps/$1" 2>/dev/null) == "$(stamp_of "$1" "$(ldflags_of "$1")")" ]]
+# download TOOL... installs those whose releases are pinned.
+download() {
+  local tool wanted=() lines version rest
+  if [[ $TOOLS_MIRROR == none ]]; then return; fi
+  for tool in "$@"; do
+    if pin_of "$tool" >/dev/null; then wanted+=("$tool=$(version_of "$tool")=$(path_of "$tool")"); fi
+  done
+  if ((${#wanted[@]} == 0)); then return; fi
+  lines=$(cd "$here/../.." && CGO_ENABLED=0 GOWORK=off go run -trimpath -buildvcs=false ./hack/fetch \
+    --pins "$RELEASES" --mirror "$TOOLS_MIRROR" "${wanted[@]}" 9>&-)
+  while read -r tool version rest; do
+    if [[ -z $tool ]]; then continue; fi
+    rm -f "$BIN/.stamps/$tool"
+    echo "$tool $version $rest" >"$BIN/.stamps/$tool"
+  done <<<"$lines"
 }
 
 # build TOOL PLACE builds it; its place in the line is shown.
@@ -209,7 +226,6 @@ build() {
   path=$(path_of "$tool")
   flags=$(ldflags_of "$tool")
   stamp=$(stamp_of "$tool" "$flags")
-  announce
   log=$BIN/.stamps/$tool.log
   (cd "$(module_dir "$tool")" &&
     exec env CGO_ENABLED=0 GOWORK=off \
@@ -231,10 +247,22 @@ build() {
   printf '  %-24s built in %ds  (%s)\n' "$tool" $((SECONDS - began)) "$place" >&2
 }
 
+# missing_of TOOL... prints those that are not there.
+missing_of() {
+  local tool
+  for tool in "$@"; do is_there "$tool" || echo "$tool"; done
+}
+
 main() {
-  local tool missing=() i
-  # shellcheck disable=SC2086 # a list of words
-  if (($# == 0)); then set -- $tools; fi
+  local tool missing i
+  # shellcheck disable=SC2086,SC2207 # lists of words
+  case $* in
+  versions)
+    for tool in $tools $providers $node $previous $release; do echo "$tool $(version_of "$tool")"; done
+    return
+    ;;
+  "") set -- $tools ;;
+  esac
   for tool in "$@"; do package_of "$tool" >/dev/null; done
   mkdir -p "$BIN/k8s" "$BIN/node/previous" "$BIN/.stamps"
   # Two makes in one tree take turns, and the second finds the work done.
@@ -243,7 +271,11 @@ main() {
     echo "  waiting for another build of the tools" >&2
     flock 9
   fi
-  for tool in "$@"; do is_built "$tool" || missing+=("$tool"); done
+  missing=($(missing_of "$@"))
+  if ((${#missing[@]} == 0)); then return; fi
+  echo "Getting tools into $BIN (built from source, they take some ten minutes on two cores once):" >&2
+  download "${missing[@]}"
+  missing=($(missing_of "${missing[@]}"))
   for i in "${!missing[@]}"; do build "${missing[i]}" "$((i + 1)) of ${#missing[@]}"; done
 }
 
