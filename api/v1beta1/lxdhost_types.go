@@ -61,7 +61,7 @@ type LXDAllowedDevice struct {
 	// example address of a pci device, or vendorid and productid of a usb device. Default: none, any device of the type.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="!('type' in self) && self.all(key, self[key].size() <= 1024)",message="properties have at most 1024 characters each, and type is a field of its own"
+	// +kubebuilder:validation:XValidation:rule="!('type' in self) && self.all(key, self[key].size() <= 1024)",message="properties have at most 1024 characters each, and no type: that is the field type"
 	Properties map[string]string `json:"properties,omitempty"`
 }
 

@@ -112,7 +112,7 @@ type LXDDevice struct {
 	// properties are those that LXD documents for the type, for example vendorid and productid of a usb device.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="!('type' in self) && self.all(key, self[key].size() <= 1024)",message="properties have at most 1024 characters each, and type is a field of its own"
+	// +kubebuilder:validation:XValidation:rule="!('type' in self) && self.all(key, self[key].size() <= 1024)",message="properties have at most 1024 characters each, and no type: that is the field type"
 	Properties map[string]string `json:"properties,omitempty"`
 }
 
@@ -512,7 +512,7 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^maas(-lxd)?://[^/]*/[A-Za-z0-9]+$')",message="providerID is set by the controller (maas://<zone>/<system id>); leave it empty"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerID is immutable once it is set"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="providerID is immutable once it is set; delete the Machine to get another one"
 	ProviderID string `json:"providerID,omitempty"`
 
 	// resourcePool is the MAAS resource pool: bare metal is allocated from it, VM hosts are chosen from it. Default:
@@ -531,7 +531,7 @@ type MaasMachineSpec struct {
 	// minMemory is the least memory of a bare-metal machine in MB (1024 or more), and the memory of an LXD VM (default
 	// 4096, at least 2048).
 	// +optional
-	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:XValidation:rule="self >= 1024",message="minMemory is in MB, and at least 1024"
 	MinMemory int32 `json:"minMemory,omitempty"`
 
 	// minDiskSize is the least size in GB of a bare-metal machine's disk, and of an LXD VM's root disk (default 20).
@@ -918,8 +918,8 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="has(self.interfaces) == has(oldSelf.interfaces) && (!has(self.interfaces) || self.interfaces == oldSelf.interfaces)",fieldPath=".interfaces",message="interfaces is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.lxdConfig) == has(oldSelf.lxdConfig) && (!has(self.lxdConfig) || self.lxdConfig == oldSelf.lxdConfig)",fieldPath=".lxdConfig",message="lxdConfig is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.storage) == has(oldSelf.storage) && (!has(self.storage) || self.storage == oldSelf.storage)",fieldPath=".storage",message="storage is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
-	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || has(self.providerID)",fieldPath=".providerID",message="providerID can't be removed once it is set"
-	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.systemID) || has(self.systemID)",fieldPath=".systemID",message="systemID can't be removed once it is set"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || has(self.providerID)",fieldPath=".providerID",message="providerID can't be removed once it is set; delete the Machine to get another one"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.systemID) || has(self.systemID)",fieldPath=".systemID",message="systemID can't be removed once it is set; delete the Machine to get another one"
 	Spec MaasMachineSpec `json:"spec"`
 
 	// status is the observed state.

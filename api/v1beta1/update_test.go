@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
 // update is a change of an object from one spec to another.
@@ -13,49 +15,43 @@ type update struct {
 	name     string
 	from, to string
 	field    string // below spec; not used when the change is allowed
-	mentions []string
 }
 
 const vm = "image: i, provisioningMode: lxd, failureDomain: a, resourcePool: p, minCPU: 2, minMemory: 4096, minDiskSize: 20, tags: [t]"
 
-// machineUpdate is a change of one part of a machine's spec, all of which are refused alike.
-func machineUpdate(name, field, from, to string) update {
-	return update{name: name, from: from, to: to, field: field, mentions: []string{"immutable", "MaasMachineTemplate"}}
-}
-
 var refusedMachineUpdates = []update{
-	machineUpdate("image", ".image", "{"+vm+"}", "{"+vm+", image: j}"),
-	machineUpdate("zone", ".failureDomain", "{"+vm+"}", "{"+vm+", failureDomain: b}"),
-	machineUpdate("zone removed", ".failureDomain", "{image: i, failureDomain: a}", "{image: i}"),
-	machineUpdate("pool", ".resourcePool", "{"+vm+"}", "{"+vm+", resourcePool: q}"),
-	machineUpdate("cores", ".minCPU", "{"+vm+"}", "{"+vm+", minCPU: 4}"),
-	machineUpdate("memory", ".minMemory", "{"+vm+"}", "{"+vm+", minMemory: 8192}"),
-	machineUpdate("disk", ".minDiskSize", "{"+vm+"}", "{"+vm+", minDiskSize: 40}"),
-	machineUpdate("tags", ".tags", "{"+vm+"}", "{"+vm+", tags: [t, u]}"),
-	machineUpdate("tags removed", ".tags", "{image: i, tags: [t]}", "{image: i}"),
-	machineUpdate("notTags", ".notTags", "{image: i, notTags: [t]}", "{image: i, notTags: [u]}"),
-	machineUpdate("architecture", ".architecture", "{image: i}", "{image: i, architecture: arm64}"),
-	machineUpdate("kernel", ".kernel", "{image: i, kernel: ga-24.04}", "{image: i, kernel: hwe-24.04}"),
-	machineUpdate("crash dumps", ".kernelCrashDump", "{image: i}", "{image: i, kernelCrashDump: true}"),
-	machineUpdate("hardware sync", ".hardwareSync", "{image: i, hardwareSync: true}", "{image: i}"),
-	machineUpdate("storage", ".storage", "{image: i}", "{image: i, storage: {layout: lvm}}"),
-	machineUpdate("options of the storage", ".storage", "{image: i, storage: {layout: lvm}}", "{image: i, storage: {layout: lvm, options: {vg_name: v}}}"),
-	machineUpdate("deployInMemory", ".deployInMemory", "{image: i}", "{image: i, deployInMemory: true}"),
-	machineUpdate("mode", ".provisioningMode", "{image: i}", "{image: i, provisioningMode: lxd}"),
-	machineUpdate("short form of the mode", ".dynamicLXD", "{image: i, dynamicLXD: true}", "{image: i}"),
-	machineUpdate("staticIP added", ".staticIP", "{image: i}", "{image: i, staticIP: 10.0.0.1}"),
-	machineUpdate("staticIP", ".staticIP", "{image: i, staticIP: 10.0.0.2}", "{image: i, staticIP: 10.0.0.1}"),
-	machineUpdate("interfaces added", ".interfaces", "{image: i}", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}"),
-	machineUpdate("interfaces", ".interfaces", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}", "{image: i, interfaces: [{name: eth0, mtu: 1500}]}"),
-	machineUpdate("staticIPPoolRef", ".staticIPPoolRef", "{image: i}", "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}}"),
-	machineUpdate("lxdConfig", ".lxdConfig", "{"+vm+"}", "{"+vm+", lxdConfig: {vmHost: a}}"),
-	{"release of a VM", "{" + vm + "}", "{" + vm + ", release: {erase: full}}", ".release", []string{"bare metal"}},
-	machineUpdate("inside lxdConfig", ".lxdConfig", "{"+vm+", lxdConfig: {vmHost: a}}", "{"+vm+", lxdConfig: {vmHost: b}}"),
-	{"systemID", "{image: i, systemID: abc}", "{image: i, systemID: abd}", ".systemID", []string{"immutable once"}},
-	{"systemID removed", "{image: i, systemID: abc}", "{image: i}", ".systemID", []string{"can't be removed"}},
-	{"providerID", "{image: i, systemID: a, providerID: 'maas://z/a'}", "{image: i, systemID: a, providerID: 'maas://y/a'}", ".providerID", []string{"immutable once"}},
-	{"providerID removed", "{image: i, systemID: a, providerID: 'maas://z/a'}", "{image: i, systemID: a}", ".providerID", []string{"can't be removed"}},
-	{"providerID before systemID", "{image: i}", "{image: i, providerID: 'maas://z/a'}", ".providerID", []string{"remove providerID"}},
+	{"image", "{" + vm + "}", "{" + vm + ", image: j}", ".image"},
+	{"zone", "{" + vm + "}", "{" + vm + ", failureDomain: b}", ".failureDomain"},
+	{"zone removed", "{image: i, failureDomain: a}", "{image: i}", ".failureDomain"},
+	{"pool", "{" + vm + "}", "{" + vm + ", resourcePool: q}", ".resourcePool"},
+	{"cores", "{" + vm + "}", "{" + vm + ", minCPU: 4}", ".minCPU"},
+	{"memory", "{" + vm + "}", "{" + vm + ", minMemory: 8192}", ".minMemory"},
+	{"disk", "{" + vm + "}", "{" + vm + ", minDiskSize: 40}", ".minDiskSize"},
+	{"tags", "{" + vm + "}", "{" + vm + ", tags: [t, u]}", ".tags"},
+	{"tags removed", "{image: i, tags: [t]}", "{image: i}", ".tags"},
+	{"notTags", "{image: i, notTags: [t]}", "{image: i, notTags: [u]}", ".notTags"},
+	{"architecture", "{image: i}", "{image: i, architecture: arm64}", ".architecture"},
+	{"kernel", "{image: i, kernel: ga-24.04}", "{image: i, kernel: hwe-24.04}", ".kernel"},
+	{"crash dumps", "{image: i}", "{image: i, kernelCrashDump: true}", ".kernelCrashDump"},
+	{"hardware sync", "{image: i, hardwareSync: true}", "{image: i}", ".hardwareSync"},
+	{"storage", "{image: i}", "{image: i, storage: {layout: lvm}}", ".storage"},
+	{"options of the storage", "{image: i, storage: {layout: lvm}}", "{image: i, storage: {layout: lvm, options: {vg_name: v}}}", ".storage"},
+	{"deployInMemory", "{image: i}", "{image: i, deployInMemory: true}", ".deployInMemory"},
+	{"mode", "{image: i}", "{image: i, provisioningMode: lxd}", ".provisioningMode"},
+	{"short form of the mode", "{image: i, dynamicLXD: true}", "{image: i}", ".dynamicLXD"},
+	{"staticIP added", "{image: i}", "{image: i, staticIP: 10.0.0.1}", ".staticIP"},
+	{"staticIP", "{image: i, staticIP: 10.0.0.2}", "{image: i, staticIP: 10.0.0.1}", ".staticIP"},
+	{"interfaces added", "{image: i}", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}", ".interfaces"},
+	{"interfaces", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}", "{image: i, interfaces: [{name: eth0, mtu: 1500}]}", ".interfaces"},
+	{"staticIPPoolRef", "{image: i}", "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}}", ".staticIPPoolRef"},
+	{"lxdConfig", "{" + vm + "}", "{" + vm + ", lxdConfig: {vmHost: a}}", ".lxdConfig"},
+	{"release of a VM", "{" + vm + "}", "{" + vm + ", release: {erase: full}}", ".release"},
+	{"inside lxdConfig", "{" + vm + ", lxdConfig: {vmHost: a}}", "{" + vm + ", lxdConfig: {vmHost: b}}", ".lxdConfig"},
+	{"systemID", "{image: i, systemID: abc}", "{image: i, systemID: abd}", ".systemID"},
+	{"systemID removed", "{image: i, systemID: abc}", "{image: i}", ".systemID"},
+	{"providerID", "{image: i, systemID: a, providerID: 'maas://z/a'}", "{image: i, systemID: a, providerID: 'maas://y/a'}", ".providerID"},
+	{"providerID removed", "{image: i, systemID: a, providerID: 'maas://z/a'}", "{image: i, systemID: a}", ".providerID"},
+	{"providerID before systemID", "{image: i}", "{image: i, providerID: 'maas://z/a'}", ".providerID"},
 }
 
 var allowedMachineUpdates = []update{
@@ -74,43 +70,43 @@ var allowedMachineUpdates = []update{
 var refusedClusterUpdates = []update{
 	{
 		"domain", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{dnsDomain: other, controlPlaneEndpoint: {host: a}}",
-		".dnsDomain", []string{"can't be changed once", "new cluster"},
+		".dnsDomain",
 	},
 	{
 		"domain removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{controlPlaneEndpoint: {host: a}}",
-		".dnsDomain", []string{"can't be changed once"},
+		".dnsDomain",
 	},
 	{ // An address may be reserved under the name in it.
 		"domain of a virtual IP", "{dnsDomain: maas, virtualIP: {address: 10.0.0.5}}", "{dnsDomain: other}",
-		".dnsDomain", []string{"remove virtualIP first"},
+		".dnsDomain",
 	},
 	{
 		"host of the endpoint emptied", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}",
-		"{dnsDomain: maas, controlPlaneEndpoint: {host: '', port: 1}}", ".controlPlaneEndpoint.host", []string{"immutable once"},
+		"{dnsDomain: maas, controlPlaneEndpoint: {host: '', port: 1}}", ".controlPlaneEndpoint.host",
 	},
 	{
 		"port of the endpoint emptied", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}",
-		"{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 0}}", ".controlPlaneEndpoint.port", []string{"immutable once"},
+		"{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 0}}", ".controlPlaneEndpoint.port",
 	},
 	{
 		"host of the endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {host: a}}", "{dnsDomain: maas, controlPlaneEndpoint: {host: b}}",
-		".controlPlaneEndpoint.host", []string{"immutable once"},
+		".controlPlaneEndpoint.host",
 	},
 	{
 		"port of the endpoint", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 2}}",
-		".controlPlaneEndpoint.port", []string{"immutable once"},
+		".controlPlaneEndpoint.port",
 	},
 	{
 		"host cluster turned off", "{dnsDomain: maas, lxdControlPlaneCluster: true}", "{dnsDomain: maas, lxdControlPlaneCluster: false}",
-		".lxdControlPlaneCluster", []string{"can't be turned off", "delete the cluster"},
+		".lxdControlPlaneCluster",
 	},
 	{
 		"host cluster removed", "{dnsDomain: maas, lxdControlPlaneCluster: true}", "{dnsDomain: maas}",
-		".lxdControlPlaneCluster", []string{"can't be turned off"},
+		".lxdControlPlaneCluster",
 	},
 	{
 		"endpoint removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}", "{dnsDomain: maas}",
-		".controlPlaneEndpoint.host", []string{"immutable once"},
+		".controlPlaneEndpoint.host",
 	},
 }
 
@@ -119,7 +115,7 @@ func virtualIPUpdate(name, host, from, to string) update {
 	spec := func(virtualIP string) string {
 		return "{dnsDomain: maas, controlPlaneEndpoint: {host: " + host + ", port: 6443}" + virtualIP + "}"
 	}
-	return update{name, spec(from), spec(to), ".virtualIP", []string{"can't be changed once", "new cluster"}}
+	return update{name, spec(from), spec(to), ".virtualIP"}
 }
 
 var refusedVirtualIPUpdates = []update{
@@ -154,11 +150,11 @@ var allowedClusterUpdates = []update{
 }
 
 var refusedLXDHostUpdates = []update{
-	{"project", "{" + directHost + "}", "{" + directHost + ", project: other}", ".project", []string{"immutable", "another LXDHost"}},
-	{"made a VM host", "{" + directHost + "}", "{vmHost: {id: 1}}", ".vmHost", []string{"immutable"}},
-	{"no VM host any more", "{vmHost: {id: 1}}", "{" + directHost + "}", ".vmHost", []string{"immutable"}},
-	{"project of a prepared VM host", "{vmHost: {id: 1}, " + directHost + "}", "{vmHost: {id: 1}, " + directHost + ", project: other}", ".project", []string{"immutable"}},
-	{"another VM host", "{vmHost: {id: 1}}", "{vmHost: {id: 2}}", ".vmHost", []string{"delete the LXDHost"}},
+	{"project", "{" + directHost + "}", "{" + directHost + ", project: other}", ".project"},
+	{"made a VM host", "{" + directHost + "}", "{vmHost: {id: 1}}", ".vmHost"},
+	{"no VM host any more", "{vmHost: {id: 1}}", "{" + directHost + "}", ".vmHost"},
+	{"project of a prepared VM host", "{vmHost: {id: 1}, " + directHost + "}", "{vmHost: {id: 1}, " + directHost + ", project: other}", ".project"},
+	{"another VM host", "{vmHost: {id: 1}}", "{vmHost: {id: 2}}", ".vmHost"},
 }
 
 var allowedLXDHostUpdates = []update{
@@ -184,13 +180,14 @@ func (u update) apply(t *testing.T, kind string) error {
 }
 
 func TestBadUpdatesAreRefused(t *testing.T) {
+	sentences := map[string]string{}
 	for kind, updates := range map[string][]update{"MaasMachine": refusedMachineUpdates, "MaasCluster": append(refusedVirtualIPUpdates, refusedClusterUpdates...), "LXDHost": refusedLXDHostUpdates} {
 		for _, u := range updates {
-			t.Run(kind+"/"+u.name, func(t *testing.T) {
-				checkRefused(t, u.apply(t, kind), "spec"+u.field, u.mentions...)
-			})
+			name := kind + ": " + u.name
+			sentences[name] = "spec" + u.field + ": " + refusal(t, name, u.apply(t, kind), "spec"+u.field)
 		}
 	}
+	golden.Sentences(t, "api-update.txt", sentences)
 }
 
 func TestGoodUpdatesAreAccepted(t *testing.T) {

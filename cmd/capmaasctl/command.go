@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,13 +55,15 @@ type command struct {
 
 // operands checks how many there are beside flags.
 func (c command) operands() cobra.PositionalArgs {
-	switch n := len(strings.Fields(c.use)) - 1; {
-	case n == 0:
-		return cobra.NoArgs
-	case strings.Contains(c.use, "["):
-		return cobra.MaximumNArgs(n)
-	default:
-		return cobra.ExactArgs(n)
+	names := strings.Fields(c.use)[1:]
+	return func(_ *cobra.Command, args []string) error {
+		switch n := len(args); {
+		case n > len(names):
+			return fmt.Errorf("unexpected argument %q", args[len(names)])
+		case n < len(names) && !strings.HasPrefix(names[n], "["):
+			return fmt.Errorf("%s is missing", names[n])
+		}
+		return nil
 	}
 }
 
@@ -114,12 +117,17 @@ func (p *program) root() *cobra.Command {
 func wrongFlag(_ *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var garbled *pflag.InvalidSyntaxError
+	var invalid *pflag.InvalidValueError
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		name, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "=")
 		return fmt.Errorf("unknown flag: -%s", name)
 	case errors.As(err, &garbled):
 		return errors.New("a flag has the form --name=value")
+	case errors.As(err, &invalid):
+		wanted := map[string]string{"duration": "no time such as 90s or 5m", "bool": "neither true nor false"}
+		kind := invalid.GetFlag().Value.Type()
+		return fmt.Errorf("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(), cmp.Or(wanted[kind], "no number that is possible here"))
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ import (
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // errNoCluster means that nothing says where the management cluster is.
-var errNoCluster = errors.New("it is missing: the kubeconfig of the management cluster")
+var errNoCluster = errors.New("name the kubeconfig of the management cluster; there is no ~/.kube/config")
 
 // completeCluster sets o.kubernetes, o.namespace if it is not given, and that of o.subject.
 func (o *options) completeCluster(s surroundings) []string {
@@ -71,6 +72,9 @@ func (o *options) managementCluster(s surroundings) (*rest.Config, string, error
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", fmt.Errorf("%s: no such file, or no cluster is in it", cmp.Or(o.kubeconfig, strings.Join(rules.Precedence, ", ")))
+	}
 	if err != nil {
 		return nil, "", err
 	}

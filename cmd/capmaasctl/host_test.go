@@ -151,7 +151,7 @@ func TestHosts(t *testing.T) {
 			"another namespace": {[]string{"uncordon", "lxd-a", "--namespace", "elsewhere"}, exitFailed, "in namespace elsewhere: add --namespace=default"},
 			"no drain of it":    {[]string{"drain", "lxd-b"}, exitFailed, "Error from server (NotFound)"},
 			"no name":           {[]string{"cordon"}, exitUsage, "NAME"},
-			"two names":         {[]string{"cordon", "lxd-a", "lxd-b"}, exitUsage, "received 2"},
+			"two names":         {[]string{"cordon", "lxd-a", "lxd-b"}, exitUsage, "unexpected argument"},
 			"no good name":      {[]string{"cordon", "a/default/lxd-a"}, exitUsage, "a/default/lxd-a"},
 			"no such context":   {[]string{"cordon", "lxd-a", "--context", "none"}, exitUsage, "kubeconfig"},
 			"no timeout":        {[]string{"drain", "lxd-a", "--timeout", "-1s"}, exitUsage, "--timeout"},

@@ -65,9 +65,9 @@ func openImage(name string) (*os.File, int64, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%s is no file", name)
+		err = fmt.Errorf("%s is no regular file: name the image's file", name)
 	case info.Size() == 0:
-		err = fmt.Errorf("%s is empty", name)
+		err = fmt.Errorf("%s is empty: name the image's file", name)
 	default:
 		return file, info.Size(), nil
 	}

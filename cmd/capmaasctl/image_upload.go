@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,7 +88,7 @@ func (o *options) completeUpload(flags *pflag.FlagSet, _ surroundings) []string 
 	switch _, err := os.Stat(o.object); {
 	case o.object == "":
 	case err != nil:
-		wrong("FILE: %v", err)
+		wrong("%s: %v", o.object, errors.Unwrap(err))
 	case o.image.fileType == "":
 		wrong("--file-type is missing: the name %s does not tell it", filepath.Base(o.object))
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -22,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -186,6 +188,7 @@ vm-host-resources  ok  8 of 8 cores and 16384 of 16384 MiB of memory are free
 }
 
 func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
+	sentences := map[string]string{}
 	noDHCP := strings.ReplaceAll(testRegion, "dhcp: true", "dhcp: false")
 	for name, tc := range map[string]struct {
 		region, version, key string
@@ -226,6 +229,9 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 				t.Errorf("exit code %d, want %d", got.code, want)
 			}
 			checkStates(t, result, tc.want)
+			if len(tc.want) > 0 {
+				sentences[name] = complaints(result)
+			}
 			if line := result.line(rights.VMs.Name); tc.version == "4.0" && !strings.Contains(line.Found, "4.0") {
 				t.Errorf("that MAAS 4.0 has no VM hosts is not said: %v", line)
 			}
@@ -236,6 +242,18 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
+	golden.Sentences(t, "capmaasctl-check-maas.txt", sentences)
+}
+
+// complaints are the checks that are not ok, a line each.
+func complaints(r report) string {
+	var lines []string
+	for _, c := range r.Checks {
+		if c.State != stateOK {
+			lines = append(lines, fmt.Sprintf("%s %s: %s: %s", c.Name, c.State, c.Found, c.Remedy))
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // mayOnly are the states of a key that may only be used so.

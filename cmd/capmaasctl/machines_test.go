@@ -64,7 +64,7 @@ func TestMachines(t *testing.T) {
 		"no right to lift": {plainKey, []string{"lift", "metal-a"}, exitFailed, "administrator"},
 		"no such machine":  {adminKey, []string{"quarantine", "metal-c"}, exitFailed, "metal-c"},
 		"no name":          {adminKey, []string{"lift"}, exitUsage, "NAME"},
-		"two names":        {adminKey, []string{"lift", "metal-a", "metal-b"}, exitUsage, "received 2"},
+		"two names":        {adminKey, []string{"lift", "metal-a", "metal-b"}, exitUsage, "unexpected argument"},
 		"no good name":     {adminKey, []string{"quarantine", "a/b"}, exitUsage, "a/b"},
 		"no time":          {adminKey, []string{"quarantine", "metal-b", "--for=-1h"}, exitUsage, "--for"},
 	} {

@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, s surroundings) int {
 	title, words := calledAs(args[0])
 	p := &program{surroundings: s, title: title}
 	root := p.root()
-	root.SetArgs(append(words, args[1:]...))
+	root.SetArgs(append(append([]string{}, words...), args[1:]...)) // Without any, cobra would take those of the process.
 	c, err := root.ExecuteContextC(ctx)
 	if err != nil {
 		fmt.Fprintf(s.err, "error: %v\nUsage: %s\nTry: %s --help\n", err, c.UseLine(), c.CommandPath())

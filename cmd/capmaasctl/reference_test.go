@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
 // The reference is what cobra makes of the commands, behind an introduction. `make generate` writes it.
@@ -36,17 +37,5 @@ func TestReference(t *testing.T) {
 	want = bytes.Replace(want, []byte("## capmaasctl\n"), []byte("## Commands\n"), 1)
 	want = regexp.MustCompile(`More: docs/(\S+)`).ReplaceAll(want, []byte("More: [$1]($1)"))
 	want = append(bytes.TrimSpace(want), '\n')
-	path := filepath.Join("..", "..", "docs", "capmaasctl.md")
-	if *update {
-		if err := os.WriteFile(path, want, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("docs/capmaasctl.md is not what the commands are; `make generate` writes it\n%s", diff)
-	}
+	golden.Compare(t, filepath.Join("..", "..", "docs", "capmaasctl.md"), string(want))
 }

@@ -65,7 +65,7 @@ func (c *checks) right(f rights.Finding, pool string, version maas.Version) {
 	case f.Answer == rights.Absent:
 		c.no(name, "for VMs, give the LXDs to the provider as LXDHosts", "MAAS %s has no VM hosts", version)
 	case len(f.Missing) == 0:
-		c.no(name, "for this, use the key of an administrator", "%s is for administrators", f.What)
+		c.no(name, "for this, use the key of an administrator", "the key may not: %s", f.What)
 	default:
 		c.no(name, "for this, give a group of the user "+rights.Describe(f.Missing, pool), "the key may not: %s", f.What)
 	}

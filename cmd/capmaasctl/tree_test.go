@@ -3,36 +3,22 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-)
 
-var update = flag.Bool("update", false, "write the overview anew")
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
+)
 
 // The overview fits on a screen, and says what each word does.
 func TestOverview(t *testing.T) {
 	got := call(t, "", nil, "capmaasctl", "--help").stdout
-	path := filepath.Join("testdata", "overview.txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the overview changed; if that is wanted: go test ./cmd/capmaasctl -run TestOverview -args -update\n%s", diff)
-	}
+	golden.Compare(t, filepath.Join("testdata", "overview.txt"), got)
 	lines := strings.Split(strings.TrimSpace(got), "\n")
 	if len(lines) > 26 {
 		t.Errorf("it has %d lines, which fit on no screen", len(lines))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -17,6 +18,7 @@ func TestCheckVMHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	const node1 = "--node-ip=10.254.0.1"
+	sentences := map[string]string{}
 	for name, tc := range map[string]struct {
 		key    string
 		others map[string][]string // VM hosts that are registered beside node1: name, addresses
@@ -60,11 +62,15 @@ func TestCheckVMHost(t *testing.T) {
 				t.Errorf("exit code %d, want %d", got.code, want)
 			}
 			checkStates(t, result, tc.want)
+			if len(tc.want) > 0 {
+				sentences[name] = strings.ReplaceAll(complaints(result), port, "8443")
+			}
 			if last := result.Checks[len(result.Checks)-1]; tc.last != "" && last.Name != tc.last {
 				t.Errorf("the last check is %s, want %s", last.Name, tc.last)
 			}
 		})
 	}
+	golden.Sentences(t, "capmaasctl-check-vm-host.txt", sentences)
 }
 
 func TestApplyWithoutLXDRegistersNothing(t *testing.T) {

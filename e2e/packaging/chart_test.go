@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
 // everything sets the values that have no effect by default.
@@ -113,6 +115,7 @@ func TestLint(t *testing.T) {
 
 func TestBadValuesAreRefused(t *testing.T) {
 	const apiKey = "not-an-api-key"
+	sentences := map[string]string{}
 	for name, tt := range map[string]struct {
 		values values
 		path   string // of the error, in the message
@@ -158,19 +161,20 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"unknown key of alerts":     {values{"prometheusRule": values{"rules": []any{}}}, "/prometheusRule"},
 		"monitor without a token":   {values{"podMonitor": values{"enabled": true}}, "podMonitor.tokenSecret"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := render(releaseNamespace, tt.values)
-			if err == nil {
-				t.Fatal("the values are accepted")
-			}
-			if !strings.Contains(err.Error(), tt.path) {
-				t.Errorf("the error does not name %s: %v", tt.path, err)
-			}
-			if strings.Contains(err.Error(), apiKey) {
-				t.Errorf("the error prints a secret: %v", err)
-			}
-		})
+		_, err := render(releaseNamespace, tt.values)
+		if err == nil {
+			t.Errorf("%s: the values are accepted", name)
+			continue
+		}
+		if !strings.Contains(err.Error(), tt.path) {
+			t.Errorf("%s: the error does not name %s: %v", name, tt.path, err)
+		}
+		if strings.Contains(err.Error(), apiKey) {
+			t.Errorf("%s: the error prints a secret: %v", name, err)
+		}
+		sentences[name] = err.Error()
 	}
+	golden.Sentences(t, "chart.txt", sentences)
 }
 
 // initializer are values with one setting of the LXD initializer.

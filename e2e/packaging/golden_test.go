@@ -3,7 +3,6 @@
 package packaging
 
 import (
-	"flag"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
-)
 
-var updateGolden = flag.Bool("update", false, "write the golden renderings anew")
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
+)
 
 const goldenDir = "testdata/golden"
 
@@ -34,19 +32,7 @@ func TestGoldenRenderings(t *testing.T) {
 			if name != defaultsOf {
 				got = renderingOf(t, v).differenceFrom(t, defaults)
 			}
-			path := filepath.Join(goldenDir, goldenFile(name))
-			if *updateGolden {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("the chart renders otherwise (-%s +now; -update if that is wanted):\n%s", path, diff)
-			}
+			golden.Compare(t, filepath.Join(goldenDir, goldenFile(name)), got)
 		})
 	}
 }

@@ -82,7 +82,7 @@ func (o *object) convertHosts(spec, config mapping) {
 	}
 	config.remove("enabled")
 	if backend, ok := config.text("storageBackend"); ok && !slices.Contains(backends, backend) {
-		config.problem("storageBackend", "hosts can be prepared with one of %v", backends)
+		config.problem("storageBackend", "it has to be %s", choice(backends))
 	}
 	size, ok := config.text("storageSize")
 	switch {

@@ -5,6 +5,8 @@ package convert
 import (
 	"strings"
 	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
 func TestClusters(t *testing.T) {
@@ -69,6 +71,7 @@ func TestAnEndpointOfTheUserStays(t *testing.T) {
 }
 
 func TestNothingIsGuessedOfClusters(t *testing.T) {
+	sentences := map[string]string{}
 	for name, tc := range map[string]struct{ spec, path string }{
 		"a field that nobody knows":    {"{dnsDomain: maas, region: r}", "region"},
 		"one of this provider":         {"{dnsDomain: maas, lxdControlPlaneCluster: true}", "lxdControlPlaneCluster"},
@@ -85,6 +88,7 @@ func TestNothingIsGuessedOfClusters(t *testing.T) {
 		"bridge and parent differ":     {"{dnsDomain: maas, lxdConfig: {enabled: true, nicParent: br1, networkBridge: br0}}", "lxdConfig.nicParent"},
 		"an interface of another kind": {"{dnsDomain: maas, lxdConfig: {enabled: true, nicType: sriov}}", "lxdConfig.nicType"},
 	} {
-		t.Run(name, func(t *testing.T) { checkProblem(t, manifest("MaasCluster", tc.spec), "spec."+tc.path) })
+		sentences[name] = checkProblem(t, manifest("MaasCluster", tc.spec), "spec."+tc.path)
 	}
+	golden.Sentences(t, "convert-clusters.txt", sentences)
 }

@@ -4,7 +4,6 @@ package convert
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,15 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
-var update = flag.Bool("update", false, "write what is converted into testdata")
-
-// golden are the inputs in testdata, and whether something in them has no equivalent.
-var golden = map[string]bool{"bare-metal": false, "virtual-machines": false, "host-cluster": false, "alpha": false, "exported": true}
+// inputs are those in testdata, and whether something in them has no equivalent.
+var inputs = map[string]bool{"bare-metal": false, "virtual-machines": false, "host-cluster": false, "alpha": false, "exported": true}
 
 func TestGoldenFiles(t *testing.T) {
-	for name, loses := range golden {
+	for name, loses := range inputs {
 		t.Run(name, func(t *testing.T) {
 			result := Convert(read(t, name+".yaml"))
 			if result.Has(Loss) != loses {
@@ -32,8 +31,8 @@ func TestGoldenFiles(t *testing.T) {
 			for _, f := range result.Findings {
 				findings += fmt.Sprintf("%d: %s\n", f.Line, f)
 			}
-			compare(t, name+".findings", []byte(findings))
-			compare(t, filepath.Join("converted", name+".yaml"), result.Output)
+			golden.Compare(t, filepath.Join("testdata", name+".findings"), findings)
+			golden.Compare(t, filepath.Join("testdata", "converted", name+".yaml"), string(result.Output))
 		})
 	}
 }
@@ -50,18 +49,6 @@ func readFile(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return content
-}
-
-func compare(t *testing.T, name string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(filepath.Join("testdata", name), got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(string(read(t, name)), string(got)); diff != "" {
-		t.Errorf("%s (-want +got; go test ./pkg/convert -update writes it):\n%s", name, diff)
-	}
 }
 
 func TestWhatIsNotOursStaysByteForByte(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // FuzzConvert reads any stream: all of it is in the output, and the API server can read what was converted as our
 // types.
 func FuzzConvert(f *testing.F) {
-	for name := range golden {
+	for name := range inputs {
 		content, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
 		if err != nil {
 			f.Fatal(err)

@@ -106,7 +106,7 @@ func (o *object) convertImage(spec mapping) {
 		spec.problem("image", "it is missing")
 	case !ok: // It was already reported.
 	case !imageName.MatchString(image) || len(image) > 255-len("custom/"):
-		spec.problem("image", "%q is neither osystem/series nor the name of an image; fill in variables first", image)
+		spec.problem("image", "%q is neither osystem/series nor the name of an image%s", image, fillIn(image))
 	case bareImage.MatchString(image):
 		spec.set("image", scalar(textTag, "custom/"+image)) // It was deployed under this name.
 	}

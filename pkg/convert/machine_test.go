@@ -3,8 +3,11 @@
 package convert
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
 // manifest is an object of a kind with this spec, in YAML; "machine" is a MaasMachineTemplate's.
@@ -134,6 +137,7 @@ func prefixed(findings []string, prefix string) []string {
 }
 
 func TestNothingIsGuessedOfMachines(t *testing.T) {
+	sentences := map[string]string{}
 	for name, tc := range map[string]struct{ spec, path string }{
 		"a field that nobody knows":          {"{image: a/b, minStorage: 5}", "minStorage"},
 		"one of this provider":               {"{image: a/b, provisioningMode: lxd}", "provisioningMode"},
@@ -180,22 +184,25 @@ func TestNothingIsGuessedOfMachines(t *testing.T) {
 		"no address":                       {"{image: a/b, staticIP: {ip: 10.0.0}}", "staticIP.ip"},
 		"an address of another network":    {"{image: a/b, staticIP: {ip: 10.0.0.1, cidr: 10.1.0.0/16}}", "staticIP.cidr"},
 	} {
-		t.Run(name, func(t *testing.T) { checkProblem(t, manifest("MaasMachine", tc.spec), "spec."+tc.path) })
+		sentences[name] = checkProblem(t, manifest("MaasMachine", tc.spec), "spec."+tc.path)
 	}
+	golden.Sentences(t, "convert-machines.txt", sentences)
 }
 
-func checkProblem(t *testing.T, input, path string) {
+// checkProblem returns what is said of a field for which an input is not converted.
+func checkProblem(t *testing.T, input, path string) string {
 	t.Helper()
 	result := Convert([]byte(input))
 	if result.Output != nil {
-		t.Errorf("it is converted:\n%s", result.Output)
+		t.Errorf("%s\nis converted:\n%s", input, result.Output)
 	}
 	for _, f := range result.Findings {
 		if f.Severity == Problem && f.Path == path {
-			return
+			return fmt.Sprintf("%d: %s", f.Line, f)
 		}
 	}
-	t.Errorf("no error names %s: %v", path, result.Findings)
+	t.Errorf("%s\nno error names %s: %v", input, path, result.Findings)
+	return ""
 }
 
 func TestAMachineIsChosenByItsIDOnlyOutsideOfTemplates(t *testing.T) {

@@ -166,6 +166,19 @@ func (m mapping) child(key string) (mapping, bool) {
 	return mapping{m.object, n, strings.TrimPrefix(m.path+"."+key, ".")}, true
 }
 
+// fillIn says what is to be done first about a value with variables.
+func fillIn(value string) string {
+	if strings.Contains(value, "${") {
+		return "; fill in the variables first, for example with clusterctl generate yaml"
+	}
+	return ""
+}
+
+// choice lists what a value may be.
+func choice(of []string) string {
+	return strings.Join(of[:len(of)-1], ", ") + " or " + of[len(of)-1]
+}
+
 // plain returns a value with the tag.
 func (m mapping) plain(key, tag, wanted string) (string, bool) {
 	n := m.get(key)
@@ -173,10 +186,7 @@ func (m mapping) plain(key, tag, wanted string) (string, bool) {
 	case n == nil:
 		return "", false
 	case n.Kind != yaml.ScalarNode || n.ShortTag() != tag:
-		if strings.Contains(n.Value, "${") {
-			wanted += "; fill in the variables first, for example with clusterctl generate yaml"
-		}
-		m.problem(key, "it has to be %s", wanted)
+		m.problem(key, "it has to be %s%s", wanted, fillIn(n.Value))
 		return "", false
 	}
 	return n.Value, true

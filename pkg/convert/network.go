@@ -111,7 +111,7 @@ func (o *object) linkModes(vm mapping) map[string]string {
 		switch {
 		case !ok || mode == "":
 		case !slices.Contains(linkModes, mode):
-			in.problem(name, "it is one of %v", linkModes)
+			in.problem(name, "it has to be %s", choice(linkModes))
 		case modes[name] != "":
 			in.problem(name, "it is there twice")
 		default:

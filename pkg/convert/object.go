@@ -193,7 +193,7 @@ func (o *object) convertMetadata(m mapping, kind string) {
 		m.note("metadata", "left out, as the API server and controllers write it: %s", strings.Join(gone, ", "))
 	}
 	if slices.Contains(gone, "metadata.deletionTimestamp") {
-		m.problem("metadata", "this %s is being deleted", kind)
+		m.problem("metadata", "this %s is being deleted: leave it out", kind)
 	}
 }
 

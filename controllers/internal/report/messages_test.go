@@ -6,23 +6,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,11 +30,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
-
-var update = flag.Bool("update", false, "write testdata/messages.txt")
 
 const (
 	administrator = "admin:token:secret"
@@ -229,7 +221,7 @@ func secret(t *testing.T, data map[string]string) error {
 }
 
 // What a spec, a Secret or the chart's values can have wrong, with the sentence that conditions, helm test and capmaasctl have
-// for it: it names the field, what MAAS has, and the remedy. testdata/messages.txt has the sentences; -update writes it.
+// for it: it names the field, what MAAS has, and the remedy.
 func TestMessagesForWrongInput(t *testing.T) {
 	r := newRegion(t, "3.6", administrator)
 	joe, joe38 := newRegion(t, "3.6", plainUser), newRegion(t, "3.8", plainUser)
@@ -303,30 +295,17 @@ func TestMessagesForWrongInput(t *testing.T) {
 		"a Secret with a malformed endpoint":    secret(t, map[string]string{"endpoint": "maas.example.com", "apiKey": administrator}),
 		"a Secret with a malformed CA":          secret(t, map[string]string{"endpoint": r.url, "apiKey": administrator, "caBundle": "x"}),
 	}
-	var text strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(got)) {
-		if got[name] == nil {
+	sentences := map[string]string{}
+	for name, err := range got {
+		if err == nil {
 			t.Errorf("%s is not refused", name)
 			continue
 		}
-		p := Explain(got[name])
-		message := strings.ReplaceAll(p.Message, nobody, "nobody:5240")
-		fmt.Fprintf(&text, "%s\n    %s: %s\n", name, p.Reason, message)
-		if strings.Contains(message, administrator) {
+		p := Explain(err)
+		sentences[name] = p.Reason + ": " + strings.ReplaceAll(p.Message, nobody, "nobody:5240")
+		if strings.Contains(p.Message, administrator) {
 			t.Errorf("%s: the message has the key", name)
 		}
 	}
-	file := filepath.Join("testdata", "messages.txt")
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("the messages differ (-want +got):\n%s", diff)
-	}
+	golden.Sentences(t, "conditions.txt", sentences)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -75,8 +76,7 @@ func (s *Service) ReserveVirtualIP(
 		return "", &VirtualIPError{Problem: address + " is in a dynamic range of MAAS, where DHCP may give it away: use an " +
 			"address outside of it"}
 	case errors.Is(err, maas.Invalid):
-		return "", &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one",
-			maas.Message(err))}
+		return "", s.outside(ctx, err)
 	case errors.As(err, &failure) && failure.Status == http.StatusServiceUnavailable && address == "":
 		return "", s.full(ctx, subnet, err)
 	}
@@ -102,6 +102,21 @@ func (s *Service) taken(ctx context.Context, address string, cause error) error 
 	}
 	return &VirtualIPError{InUse: true, Problem: fmt.Sprintf(
 		"%s is in use by something else: free it in MAAS, or use another address (MAAS: %s)", address, maas.Message(cause))}
+}
+
+// outside explains that MAAS has no subnet for the address.
+func (s *Service) outside(ctx context.Context, cause error) error {
+	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("listing MAAS's subnets: %w", err))
+	}
+	var there []string
+	for _, subnet := range subnets {
+		there = append(there, subnet.CIDR)
+	}
+	slices.Sort(there)
+	return &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one (it has %s)",
+		strings.TrimSuffix(maas.Message(cause), "."), strings.Join(there, ", "))}
 }
 
 // full distinguishes a subnet without a free address from a MAAS that is out of order.

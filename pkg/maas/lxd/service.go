@@ -55,7 +55,7 @@ func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) 
 		hosts = slices.DeleteFunc(hosts, func(h Host) bool { return !h.IsDirect() })
 		if len(hosts) == 0 {
 			return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs on its VM hosts the LXD profile maas and no other: " +
-				"set lxdConfig.profile to maas, or remove it, or add LXDHosts"}
+				"set spec.lxdConfig.profile to maas, or remove it, or add LXDHosts"}
 		}
 	}
 	s.markCoolingDown(hosts)
@@ -80,7 +80,8 @@ func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) 
 		}
 	}
 	if len(with) == 0 && len(hosts) > 0 {
-		return nil, &LXDError{Type: ProjectNotFound, Message: "no VM host uses the LXD project " + spec.Project}
+		return nil, &LXDError{Type: ProjectNotFound, Message: "no host uses the LXD project " + spec.Project +
+			", as in spec.lxdConfig.project: name another, or add a host with it"}
 	}
 	return with, nil
 }
