@@ -162,7 +162,7 @@ func (s *session) space(pool string) (api.ResourcesStoragePoolSpace, error) {
 	}
 	if api.StatusErrorCheck(err) {
 		if _, _, missing := s.client.GetStoragePool(pool); isNotFound(missing) {
-			err = problem(KindPool, "there is no storage pool %s", pool)
+			err = noPool(pool)
 		}
 	}
 	return api.ResourcesStoragePoolSpace{}, err

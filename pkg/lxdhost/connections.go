@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/canonical/lxd/shared/api"
+
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
@@ -36,31 +38,24 @@ type connection struct {
 	lock    guard.Lock // one caller connects or reads at a time; the others wait for its result
 
 	// Of who has the lock.
-	host     *Host
-	checked  time.Time
-	capacity Capacity
-	vms      []VM
-	read     time.Time
+	host    *Host
+	checked time.Time
+	last    Reading // the zero value before the first one
 }
 
-// Reading is what a host has, and the VMs there that carry marks.
+// Reading is what a host has, and what is in the project there.
 type Reading struct {
 	Capacity
+	// VMs are those that carry marks, by name.
 	VMs []VM
+	// MACs has the instance of each MAC address that is taken.
+	MACs map[string]string
+	// Disk is how many bytes the instances have been given in each storage pool.
+	Disk map[string]int64
+	// Images are those of virtual machines.
+	Images []Image
 	// At is when it was read.
 	At time.Time
-}
-
-// AllocatedIn returns the bytes that the VMs with marks have been given in a storage pool.
-func (r *Reading) AllocatedIn(pool string) (bytes int64) {
-	for _, vm := range r.VMs {
-		for _, disk := range vm.Disks {
-			if disk.Pool == pool {
-				bytes += disk.Bytes
-			}
-		}
-	}
-	return bytes
 }
 
 // Host returns a connected host; see Connect. Options with other certificates are another host.
@@ -74,8 +69,8 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	return one.connect(ctx, o)
 }
 
-// Read returns what a host has, as read at most maxAge ago: List and Capacity. The error is that of Connect, List or
-// Capacity.
+// Read returns what a host has, as read at most maxAge ago: the calls are those of Capacity, GET /1.0/instances and GET
+// /1.0/images. The error is that of Connect or Capacity.
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
 	called := time.Now()
 	one := c.get(o)
@@ -84,24 +79,42 @@ func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration)
 		return Reading{}, err
 	}
 	defer release()
-	if !one.read.IsZero() && called.Sub(one.read) <= maxAge { // Negative if another caller has read it meanwhile.
-		return Reading{Capacity: one.capacity, VMs: one.vms, At: one.read}, nil
+	if !one.last.At.IsZero() && called.Sub(one.last.At) <= maxAge { // Negative if another caller has read it meanwhile.
+		return one.last, nil
 	}
-	now := time.Now()
 	host, err := one.connect(ctx, o)
 	if err != nil {
 		return Reading{}, err
 	}
-	capacity, err := host.Capacity(ctx)
+	reading, err := host.read(ctx)
 	if err != nil {
 		return Reading{}, err
 	}
-	vms, err := host.List(ctx)
+	one.last = reading
+	return reading, nil
+}
+
+// read reads all of a host.
+func (h *Host) read(ctx context.Context) (Reading, error) {
+	r := Reading{At: time.Now()}
+	capacity, err := h.Capacity(ctx)
 	if err != nil {
 		return Reading{}, err
 	}
-	one.capacity, one.vms, one.read = capacity, vms, now
-	return Reading{Capacity: capacity, VMs: vms, At: now}, nil
+	s, end, err := h.session(ctx, "read")
+	if err != nil {
+		return Reading{}, h.fail("reading the project", err)
+	}
+	defer end()
+	instances, err := s.client.GetInstances(api.InstanceTypeAny)
+	if err == nil {
+		r.Images, err = s.images()
+	}
+	if err != nil {
+		return Reading{}, h.fail("reading the project", err)
+	}
+	r.Capacity, r.VMs, r.MACs, r.Disk = capacity, marked(instances), macAddresses(instances), allocatedDisk(instances)
+	return r, nil
 }
 
 // acquire waits for the other callers, until the context ends.

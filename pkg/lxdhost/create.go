@@ -26,6 +26,8 @@ type Spec struct {
 	MemoryMiB int64
 	// Root is the disk that the VM boots from when there is nothing to boot from the network.
 	Root Disk
+	// Boot is what is on it, for Clone; nil: nothing.
+	Boot *Boot
 	// Disks are further disks.
 	Disks []Disk
 	// Bridge of the host, managed by LXD or not, that the VM boots from.
@@ -66,8 +68,13 @@ type Overcommit struct {
 // one of the connection or of LXD. After KindUnreachable and KindUnfinished the VM may appear later; Create finds it
 // then.
 func (h *Host) Create(ctx context.Context, spec Spec) error {
+	return h.make(ctx, spec, spec.validate, func(s *session) (devices, error) { return s.findOrCreate(spec) })
+}
+
+// make makes a VM in two steps: itself, and its further disks.
+func (h *Host) make(ctx context.Context, spec Spec, validate func() error, itself func(*session) (devices, error)) error {
 	doing := "creating the VM " + spec.Name
-	if err := spec.validate(); err != nil {
+	if err := validate(); err != nil {
 		return h.fail(doing, err)
 	}
 	s, end, err := h.session(ctx, "create")
@@ -75,7 +82,7 @@ func (h *Host) Create(ctx context.Context, spec Spec) error {
 		return h.fail(doing, err)
 	}
 	defer end()
-	devices, err := s.findOrCreate(spec)
+	devices, err := itself(s)
 	if err != nil {
 		return h.fail(doing, err)
 	}
@@ -186,13 +193,17 @@ func (s Spec) request(bridge *api.Network) api.InstancesPost {
 		devices = map[string]map[string]string{}
 	}
 	maps.Copy(devices, s.devices(bridge))
-	return api.InstancesPost{
+	request := api.InstancesPost{
 		Name: s.Name, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
 		InstancePut: api.InstancePut{
 			Profiles: append([]string{}, s.Profiles...), // LXD takes null for its profile default
 			Config:   config, Devices: devices,
 		},
 	}
+	if s.Boot != nil {
+		s.Boot.addTo(&request)
+	}
+	return request
 }
 
 // devices returns the VM's own. A project may allow only networks that LXD manages, which it knows by the key network.
@@ -206,5 +217,10 @@ func (s Spec) devices(bridge *api.Network) map[string]map[string]string {
 	root := map[string]string{
 		"type": "disk", "path": "/", "pool": s.Root.Pool, "size": strconv.FormatInt(s.Root.Bytes, 10), "boot.priority": "0",
 	}
-	return map[string]map[string]string{rootDevice: root, nicDevice: nic}
+	own := map[string]map[string]string{rootDevice: root, nicDevice: nic}
+	if s.Boot != nil {
+		root["boot.priority"], nic["boot.priority"] = "1", "0"
+		own[seedDevice] = map[string]string{"type": "disk", "source": "cloud-init:config"}
+	}
+	return own
 }

@@ -3,9 +3,9 @@
 package lxdhost
 
 import (
-	"bytes"
 	"cmp"
 	"net"
+	"slices"
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/canonical/lxd/shared/units"
@@ -20,18 +20,18 @@ const stateBytes = 100 << 20
 // checkHost checks what LXD would not: it finds a missing bridge only when the VM is started, and never looks for room
 // or for a MAC address that is in use. It returns the bridge.
 func (s *session) checkHost(spec Spec, instances []api.Instance) (*api.Network, error) {
-	for i := range instances {
-		for _, text := range macs(&instances[i]) {
-			if mac, err := net.ParseMAC(text); err == nil && bytes.Equal(mac, spec.MAC) {
-				return nil, problem(KindMACInUse, "the instance %s has the MAC address %s", instances[i].Name, spec.MAC)
-			}
-		}
+	if err := checkMAC(spec, macAddresses(instances)); err != nil {
+		return nil, err
 	}
 	bridge, err := s.bridge(spec.Bridge)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkPools(spec, instances); err != nil {
+	read := func(name string) (total, used int64, err error) {
+		space, err := s.space(name)
+		return int64(space.Total), int64(space.Used), err
+	}
+	if err := checkPools(spec, allocatedDisk(instances), read); err != nil {
 		return nil, err
 	}
 	var c Capacity
@@ -44,12 +44,60 @@ func (s *session) checkHost(spec Spec, instances []api.Instance) (*api.Network, 
 	return bridge, checkRoom(spec, c)
 }
 
+// check is checkHost by what was read of a host before.
+func (r *Reading) check(spec Spec) (*api.Network, error) {
+	if err := checkMAC(spec, r.MACs); err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(r.Bridges, func(b Bridge) bool { return b.Name == spec.Bridge })
+	if at < 0 {
+		return nil, noBridge(spec.Bridge)
+	}
+	space := func(name string) (total, used int64, err error) {
+		pool := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Name == name })
+		if pool < 0 {
+			return 0, 0, noPool(name)
+		}
+		return r.Pools[pool].TotalBytes, r.Pools[pool].UsedBytes, nil
+	}
+	if err := checkPools(spec, r.Disk, space); err != nil {
+		return nil, err
+	}
+	return &api.Network{Name: spec.Bridge, Managed: r.Bridges[at].Managed}, checkRoom(spec, r.Capacity)
+}
+
+// macAddresses returns which instance has which MAC address.
+func macAddresses(instances []api.Instance) map[string]string {
+	all := map[string]string{}
+	for i := range instances {
+		for _, text := range macs(&instances[i]) {
+			if mac, err := net.ParseMAC(text); err == nil {
+				all[mac.String()] = instances[i].Name
+			}
+		}
+	}
+	return all
+}
+
+func checkMAC(spec Spec, taken map[string]string) error {
+	if name, is := taken[spec.MAC.String()]; is {
+		return problem(KindMACInUse, "the instance %s has the MAC address %s", name, spec.MAC)
+	}
+	return nil
+}
+
+func noBridge(name string) error {
+	return problem(KindBridge, "there is no bridge %s, or none that the project may use", name)
+}
+
+func noPool(name string) error { return problem(KindPool, "there is no storage pool %s", name) }
+
 // bridge reads a bridge: GET /1.0/networks/BRIDGE.
 func (s *session) bridge(name string) (*api.Network, error) {
 	found, _, err := s.client.GetNetwork(name)
 	switch {
 	case isNotFound(err):
-		return nil, problem(KindBridge, "there is no bridge %s, or none that the project %s may use", name, s.project)
+		return nil, noBridge(name)
 	case err != nil:
 		return nil, err
 	case found.Type != bridgeType:
@@ -92,8 +140,8 @@ func promised(there int64, overcommit float64) int64 {
 	return int64(float64(there) * cmp.Or(overcommit, 1))
 }
 
-// checkPools checks each pool once, for all disks in it.
-func (s *session) checkPools(spec Spec, instances []api.Instance) error {
+// checkPools checks each pool once, for all disks in it. allocated are the bytes that the project's instances have there.
+func checkPools(spec Spec, allocated map[string]int64, space func(pool string) (total, used int64, err error)) error {
 	wanted := map[string]int64{}
 	var names []string
 	for _, disk := range spec.allDisks() {
@@ -102,15 +150,14 @@ func (s *session) checkPools(spec Spec, instances []api.Instance) error {
 		}
 		wanted[disk.Pool] += disk.Bytes
 	}
-	allocated := allocatedDisk(instances)
 	for _, name := range names {
-		space, err := s.space(name)
+		total, used, err := space(name)
 		if err != nil {
 			return err
 		}
 		// What is used may be other projects', and what is promised may not be used yet.
-		taken := max(allocated[name], int64(space.Used))
-		if most := promised(int64(space.Total), spec.Overcommit.Disk); wanted[name] > most-taken {
+		taken := max(allocated[name], used)
+		if most := promised(total, spec.Overcommit.Disk); wanted[name] > most-taken {
 			return noRoom("bytes in the storage pool "+name, wanted[name], taken, most)
 		}
 	}

@@ -100,14 +100,19 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	if err != nil {
 		return nil, h.fail("listing VMs", err)
 	}
+	return marked(instances), nil
+}
+
+// marked returns the VMs that carry marks, by name.
+func marked(instances []api.Instance) []VM {
 	var vms []VM
 	for i := range instances {
-		if marksOf(instances[i].Config).valid() {
+		if isVM := instances[i].Type == string(api.InstanceTypeVM); isVM && marksOf(instances[i].Config).valid() {
 			vms = append(vms, describe(&instances[i]))
 		}
 	}
 	slices.SortFunc(vms, func(a, b VM) int { return strings.Compare(a.Name, b.Name) })
-	return vms, nil
+	return vms
 }
 
 // prove returns a VM that carries the marks, with its ETag: GET /1.0/instances/NAME. For a while it may be changed

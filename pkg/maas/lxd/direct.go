@@ -158,7 +158,7 @@ func fill(host *Host, reading lxdhost.Reading) {
 		host.Capacity.Memory = min(host.Capacity.Memory, int(most))
 	}
 	for _, pool := range reading.Pools {
-		taken := max(pool.UsedBytes, reading.AllocatedIn(pool.Name))
+		taken := max(pool.UsedBytes, reading.Disk[pool.Name])
 		host.StoragePools = append(host.StoragePools, StoragePool{
 			Name: pool.Name, Default: pool.Name == object.StoragePool, Available: int((pool.TotalBytes - taken) / gigabyte),
 		})

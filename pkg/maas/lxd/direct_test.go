@@ -30,7 +30,7 @@ func TestFiguresOfAnLXDHost(t *testing.T) {
 			Pools:     []lxdhost.Pool{{Name: "default", TotalBytes: 100 * gigabyte, UsedBytes: 10 * gigabyte}, {Name: "fast", TotalBytes: 50 * gigabyte, UsedBytes: 40 * gigabyte}},
 			Bridges:   []lxdhost.Bridge{{Name: "br0"}, {Name: "br1"}},
 		},
-		VMs: []lxdhost.VM{{Disks: []lxdhost.Disk{{Pool: "default", Bytes: 30 * gigabyte}, {Pool: "fast", Bytes: 5 * gigabyte}}}},
+		Disk: map[string]int64{"default": 30 * gigabyte, "fast": 5 * gigabyte},
 	}
 	host := unread(object)
 	if host.Reachable {

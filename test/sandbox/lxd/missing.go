@@ -17,7 +17,7 @@ import (
 // ErrMissing is returned where real daemons can't run.
 var ErrMissing = errors.New("real LXD daemons can't run here")
 
-const install = "apt-get install -y --no-install-recommends lxd btrfs-progs dnsmasq-base nftables iproute2 qemu-system-x86"
+const install = "apt-get install -y --no-install-recommends lxd btrfs-progs dnsmasq-base nftables iproute2 qemu-system-x86 qemu-utils genisoimage"
 
 // Missing returns nil, or an error that names what this machine lacks to run real daemons, with the command to install
 // it.
@@ -30,7 +30,7 @@ func Missing() error {
 	}
 	qemu := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
 	var lacking []string
-	for _, program := range []string{"lxd", "mkfs.btrfs", "dnsmasq", "nft", "ip", "unshare", "nsenter", qemu} {
+	for _, program := range []string{"lxd", "mkfs.btrfs", "dnsmasq", "nft", "ip", "unshare", "nsenter", "qemu-img", "genisoimage", qemu} {
 		path, err := exec.LookPath(program)
 		if err == nil {
 			path, err = filepath.EvalSymlinks(path)
