@@ -12,6 +12,10 @@ func complete(out any) bool {
 		return out.complete()
 	case *[]*Machine:
 		return all(*out, (*Machine).complete)
+	case *Device:
+		return out.complete()
+	case *[]*Device:
+		return all(*out, (*Device).complete)
 	case *composeAnswer:
 		return isSystemID(out.SystemID)
 	case *VMHost:

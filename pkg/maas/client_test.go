@@ -427,6 +427,42 @@ func TestRequests(t *testing.T) {
 				"commission": {"true"}, "testing_scripts": {"none"},
 			}},
 		},
+		"make a device": {
+			func() error {
+				_, err := client.CreateDevice(ctx, Unrecorded("a test"), CreateDeviceParams{
+					Hostname: "h", MACAddresses: []string{"00:16:3e:00:00:01", "00:16:3e:00:00:02"}, Zone: "z", Domain: "d", Description: "mark",
+				})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/devices/", url.Values{}, url.Values{
+				"hostname": {"h"}, "mac_addresses": {"00:16:3e:00:00:01", "00:16:3e:00:00:02"}, "zone": {"z"}, "domain": {"d"}, "description": {"mark"},
+			}},
+		},
+		"list devices": {
+			func() error {
+				_, err := client.ListDevices(ctx, DeviceFilter{SystemIDs: []string{"a"}, Hostnames: []string{"h"}})
+				return err
+			},
+			request{"GET", "/MAAS/api/2.0/devices/", url.Values{"id": {"a"}, "hostname": {"h"}}, url.Values{}},
+		},
+		"annotate a device": {
+			func() error {
+				_, err := client.AnnotateDevice(ctx, Unrecorded("a test"), "abc", map[string]string{"a": "b"})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/devices/abc/", url.Values{"op": {"set_workload_annotations"}}, url.Values{"a": {"b"}}},
+		},
+		"delete a device": {
+			func() error { return client.DeleteDevice(ctx, Unrecorded("a test"), "abc") },
+			request{"DELETE", "/MAAS/api/2.0/devices/abc/", url.Values{}, url.Values{}},
+		},
+		"give a device any address": {
+			func() error {
+				_, err := client.LinkSubnet(ctx, Unrecorded("a test"), "abc", 5, LinkParams{Mode: LinkModeStatic, SubnetID: 3})
+				return err
+			},
+			request{"POST", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{"op": {"link_subnet"}}, url.Values{"mode": {"static"}, "subnet": {"3"}}},
+		},
 		"add a disk": {
 			func() error {
 				_, err := client.AddBlockDevice(ctx, Unrecorded("a test"), "abc", BlockDevice{Name: "sda", Model: "m", Serial: "s", Size: 8e9, BlockSize: 512})

@@ -147,6 +147,17 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 		return value(c.Entitled(ctx, CanViewGlobalEntities))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.EntitledIn(ctx, CanEditMachines, 1)) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.CreateDevice(ctx, Unrecorded("a test"), CreateDeviceParams{Hostname: "x"}))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.ListDevices(ctx, DeviceFilter{})) },
+	func(ctx context.Context, c *Client) (any, error) { return value(c.GetDevice(ctx, "abc123")) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.AnnotateDevice(ctx, Unrecorded("a test"), "abc123", map[string]string{"a": "b"}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return nil, c.DeleteDevice(ctx, Unrecorded("a test"), "abc123")
+	},
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }
@@ -193,6 +204,17 @@ func checkUsable(t *testing.T, got any) {
 	case *Machine:
 		if got == nil || got.SystemID == "" || strings.ContainsAny(got.SystemID, "/?#.%{}") {
 			t.Errorf("a machine without a usable id: %+v", got)
+		}
+	case []*Device:
+		if got == nil {
+			t.Error("no list of devices, and no error: all of them would count as deleted")
+		}
+		for _, d := range got {
+			checkUsable(t, d)
+		}
+	case *Device:
+		if got == nil || got.SystemID == "" || strings.ContainsAny(got.SystemID, "/?#.%{}") {
+			t.Errorf("a device without a usable id: %+v", got)
 		}
 	case VMHost:
 		if got.ID < 1 {

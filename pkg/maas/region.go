@@ -12,7 +12,10 @@ type Subnet struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
 	CIDR string `json:"cidr"`
-	VLAN struct {
+	// GatewayIP is "" if there is none.
+	GatewayIP  string   `json:"gateway_ip"`
+	DNSServers []string `json:"dns_servers"`
+	VLAN       struct {
 		ID int `json:"id"`
 		// DHCP: MAAS serves DHCP there, so that machines can boot from it.
 		DHCP bool `json:"dhcp_on"`

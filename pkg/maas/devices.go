@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+)
+
+// Device is what MAAS knows of a computer that it does not switch and install: names and addresses. Its interfaces have
+// static addresses, which they get at once. Hostnames and MAC addresses are unique over machines and devices.
+type Device struct {
+	SystemID string `json:"system_id"`
+	Hostname string `json:"hostname"` // without the domain
+	FQDN     string `json:"fqdn"`
+	// Owner is the MAAS user who made it. From MAAS 3.8 on, nobody else may change or delete it.
+	Owner               string            `json:"owner"`
+	Description         string            `json:"description"`
+	Zone                Ref               `json:"zone"`
+	IPAddresses         []string          `json:"ip_addresses"`
+	Interfaces          []*Interface      `json:"interface_set"`
+	WorkloadAnnotations map[string]string `json:"workload_annotations"`
+}
+
+func (d *Device) complete() bool { return d != nil && isSystemID(d.SystemID) }
+
+// CreateDeviceParams are the parameters of a device; empty fields are left out.
+type CreateDeviceParams struct {
+	Hostname     string
+	MACAddresses []string
+	Zone, Domain string // names
+	Description  string
+}
+
+// CreateDevice makes a device of the key's user (POST devices/). Invalid, with the field mac_addresses or hostname: a machine
+// or device has one of the addresses, or the name. After any other error it may exist.
+func (c *Client) CreateDevice(ctx context.Context, permit Permit, p CreateDeviceParams) (*Device, error) {
+	form := url.Values{"mac_addresses": p.MACAddresses}
+	set(form, "hostname", p.Hostname)
+	set(form, "zone", p.Zone)
+	set(form, "domain", p.Domain)
+	set(form, "description", p.Description)
+	device := &Device{}
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "devices/", params: form, permit: permit}, device)
+	return device, err
+}
+
+// DeviceFilter limits a list of devices; empty fields don't. Values of one field are alternatives.
+type DeviceFilter struct {
+	SystemIDs, Hostnames []string
+}
+
+// ListDevices returns the devices that the key's user sees (GET devices/): his own, and all if he may see them.
+func (c *Client) ListDevices(ctx context.Context, f DeviceFilter) ([]*Device, error) {
+	var devices []*Device
+	filter := MachineFilter{SystemIDs: f.SystemIDs, Hostnames: f.Hostnames}
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "devices/", params: filter.params(), list: true}, &devices)
+	return devices, err
+}
+
+// GetDevice returns a device, whoever's it is (GET devices/{id}/). NotFound: there is none; machines have other ids.
+func (c *Client) GetDevice(ctx context.Context, systemID string) (*Device, error) {
+	return c.deviceCall(ctx, call{method: http.MethodGet}, systemID)
+}
+
+// AnnotateDevice sets annotations that MAAS shows to users (POST devices/{id}/ op=set_workload_annotations). Conflict or
+// Forbidden: the device is another user's.
+func (c *Client) AnnotateDevice(ctx context.Context, permit Permit, systemID string, annotations map[string]string) (*Device, error) {
+	form := url.Values{}
+	for key, value := range annotations {
+		form.Set(key, value)
+	}
+	return c.deviceCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit}, systemID)
+}
+
+// DeleteDevice deletes a device, and frees its addresses (DELETE devices/{id}/). MAAS gives no id twice. Forbidden: it is
+// another user's.
+func (c *Client) DeleteDevice(ctx context.Context, permit Permit, systemID string) error {
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "devices/{id}/", args: []string{systemID}, permit: permit}, nil)
+}
+
+func (c *Client) deviceCall(ctx context.Context, call call, systemID string) (*Device, error) {
+	device := &Device{}
+	call.endpoint, call.args = "devices/{id}/", []string{systemID}
+	err := c.do(ctx, call, device)
+	return device, err
+}
