@@ -37,8 +37,10 @@ const (
 type LinkParams struct {
 	Mode string
 	// SubnetID must be given for auto and static links. Without Replace it must be on the interface's VLAN.
-	SubnetID  int
-	IPAddress string // for static links
+	SubnetID int
+	// Subnet is the CIDR instead of the id; if several have it, MAAS refuses it.
+	Subnet    string
+	IPAddress string // for static links; "": MAAS chooses it
 	// Replace removes all other links (force), and moves the interface to the subnet's VLAN. MAAS refuses to replace a
 	// dhcp link by another dhcp link.
 	Replace bool
@@ -52,6 +54,7 @@ func (c *Client) LinkSubnet(ctx context.Context, permit Permit, systemID string,
 	form := url.Values{}
 	form.Set("mode", p.Mode)
 	setInt(form, "subnet", p.SubnetID)
+	set(form, "subnet", p.Subnet)
 	set(form, "ip_address", p.IPAddress)
 	if p.Replace {
 		form.Set("force", "true")

@@ -73,7 +73,7 @@ func TestADeviceTakesAnAddressOfChoiceOnce(t *testing.T) {
 	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		subnet, device, other := m.subnetWithRoom(t), m.spareDevice(t), m.spareDevice(t)
 		address := m.freeAddress(t, subnet)
-		pairs := []string{"mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address}
+		pairs := []string{"mode", "STATIC", "subnet", subnet.str("cidr"), "ip_address", address} // A CIDR is as good as an id.
 		m.op(t, cardPath(device), "link_subnet", pairs...).object(t)
 		for _, again := range []object{device, other} {
 			m.op(t, cardPath(again), "link_subnet", pairs...).refuses(t, http.StatusNotFound, "IP address is already in use.")

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// registrar keeps MAAS's devices of VMs that LXD makes from images: names, addresses and marks.
+type registrar struct{ client *maas.Client }
+
+// registration is the device that MAAS is to have for a VM.
+type registration struct {
+	Hostname, Zone string
+	// Mark is the description, which is set in the call that makes the device.
+	Mark        string
+	Annotations map[string]string
+	Cards       []card
+}
+
+// card is a network card: its MAC address, and the subnet of its address. Without an address MAAS chooses one; without a
+// subnet there is none.
+type card struct {
+	MAC string
+	// Name is the VM's for it; "": eth0, eth1 and so on.
+	Name    string
+	Subnet  netip.Prefix
+	Address netip.Addr
+}
+
+// NameTakenError means that a machine or a device that is not ours has the VM's name or one of its MAC addresses. It was not
+// changed.
+type NameTakenError struct {
+	Hostname string
+	// SystemID and Owner are the device's; "" if MAAS shows none of the name.
+	SystemID, Owner string
+	cause           error
+}
+
+// Error says what is in the way.
+func (e *NameTakenError) Error() string {
+	if e.SystemID == "" {
+		return fmt.Sprintf("MAAS has another machine or device with the name %s or a MAC address of it: %s", e.Hostname, maas.Message(e.cause))
+	}
+	return fmt.Sprintf("MAAS has the device %s (%s) of user %q, which is not ours", e.Hostname, e.SystemID, e.Owner)
+}
+
+// Unwrap returns MAAS's refusal, if there was one.
+func (e *NameTakenError) Unwrap() error { return e.cause }
+
+// Register makes the device, or goes on with the one that an earlier call made, until each card has its address. It is called
+// again only when nothing of an earlier call may take effect any more: MAAS would give a card two addresses. *NameTakenError:
+// nothing was changed.
+//
+// It calls POST devices/, for each card with a subnet POST nodes/ID/interfaces/ID/ op=link_subnet, and POST devices/ID/
+// op=set_workload_annotations.
+func (r *registrar) Register(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
+	device, err := r.made(ctx, permit, want)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range want.Cards {
+		if err := r.link(ctx, permit, device, c); err != nil {
+			return nil, err
+		}
+	}
+	if hasAll(device.WorkloadAnnotations, want.Annotations) {
+		return device, nil
+	}
+	marked, err := r.client.AnnotateDevice(ctx, permit, device.SystemID, want.Annotations)
+	if err != nil {
+		return nil, fmt.Errorf("annotating device %s: %w", device.SystemID, err)
+	}
+	return marked, want.accepts(marked)
+}
+
+// made returns the device of the name, which is made if there is none.
+func (r *registrar) made(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
+	params := maas.CreateDeviceParams{Hostname: want.Hostname, Zone: want.Zone, Description: want.Mark}
+	for _, c := range want.Cards {
+		params.MACAddresses = append(params.MACAddresses, c.MAC)
+	}
+	device, err := r.client.CreateDevice(ctx, permit, params)
+	if err == nil {
+		return device, want.accepts(device)
+	}
+	if !maas.InvalidField(err, "hostname") && !maas.InvalidField(err, "mac_addresses") {
+		return nil, fmt.Errorf("making device %s: %w", want.Hostname, err)
+	}
+	found, failed := r.Find(ctx, want)
+	if found == nil && failed == nil {
+		failed = &NameTakenError{Hostname: want.Hostname, cause: err}
+	}
+	return found, failed
+}
+
+// Find returns the device that an earlier call made; nil if MAAS shows no device of the name. *NameTakenError: it is not ours.
+// It calls GET devices/, and GET users/ op=whoami if there is one.
+func (r *registrar) Find(ctx context.Context, want registration) (*maas.Device, error) {
+	found, err := r.client.ListDevices(ctx, maas.DeviceFilter{Hostnames: []string{want.Hostname}})
+	if err != nil {
+		return nil, fmt.Errorf("searching for device %s: %w", want.Hostname, err)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	user, err := r.client.WhoAmI(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking MAAS who we are: %w", err)
+	}
+	device := found[0]
+	if device.Owner != user.Username {
+		return nil, &NameTakenError{Hostname: want.Hostname, SystemID: device.SystemID, Owner: device.Owner}
+	}
+	return device, want.accepts(device)
+}
+
+// accepts returns a *NameTakenError if a device does not have the name, the mark and the MAC addresses. With our user as its
+// owner, they prove that it is ours: only that user and administrators can have given it the mark.
+func (want registration) accepts(device *maas.Device) error {
+	var macs []string
+	for _, nic := range device.Interfaces {
+		macs = append(macs, strings.ToLower(nic.MACAddress))
+	}
+	isSame := device.Hostname == want.Hostname && device.Description == want.Mark && len(macs) == len(want.Cards)
+	for _, c := range want.Cards {
+		isSame = isSame && slices.Contains(macs, c.MAC)
+	}
+	if isSame {
+		return nil
+	}
+	return &NameTakenError{Hostname: want.Hostname, SystemID: device.SystemID, Owner: device.Owner}
+}
+
+// link gives a card its address, unless it has one.
+func (r *registrar) link(ctx context.Context, permit maas.Permit, device *maas.Device, c card) error {
+	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool { return strings.EqualFold(nic.MACAddress, c.MAC) })
+	nic := device.Interfaces[at] // accepts has seen it.
+	if !c.Subnet.IsValid() {
+		return nil
+	}
+	if _, has := c.linkOf(device); has.IsValid() {
+		return c.accepts(device)
+	}
+	params := maas.LinkParams{Mode: maas.LinkModeStatic, Subnet: c.Subnet.Masked().String()}
+	if c.Address.IsValid() {
+		params.IPAddress = c.Address.String()
+	}
+	linked, err := r.client.LinkSubnet(ctx, permit, device.SystemID, nic.ID, params)
+	if err != nil {
+		return fmt.Errorf("giving device %s an address of %s: %w", device.SystemID, c.Subnet, err)
+	}
+	device.Interfaces[at] = linked
+	return c.accepts(device)
+}
+
+// OtherAddressError means that a card's address in MAAS is not what it was asked for.
+type OtherAddressError struct {
+	SystemID string
+	Subnet   netip.Prefix
+	// Wanted is the zero value for any address of the subnet; so is Has for none.
+	Wanted, Has netip.Addr
+}
+
+// Error says which it is.
+func (e *OtherAddressError) Error() string {
+	return fmt.Sprintf("device %s has the address %v of the subnet %s in MAAS, not %v", e.SystemID, e.Has, e.Subnet, e.Wanted)
+}
+
+func (c card) accepts(device *maas.Device) error {
+	if _, has := c.linkOf(device); !has.IsValid() || (c.Address.IsValid() && has != c.Address) {
+		return &OtherAddressError{SystemID: device.SystemID, Subnet: c.Subnet, Wanted: c.Address, Has: has}
+	}
+	return nil
+}
+
+// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone (DELETE devices/ID/, GET
+// devices/ID/). One without the mark is not deleted.
+func (r *registrar) Unregister(ctx context.Context, permit maas.Permit, device *maas.Device, mark string) error {
+	if device.Description != mark {
+		return &NameTakenError{Hostname: device.Hostname, SystemID: device.SystemID, Owner: device.Owner}
+	}
+	err := r.client.DeleteDevice(ctx, permit, device.SystemID)
+	if err != nil && !errors.Is(err, maas.NotFound) {
+		return fmt.Errorf("deleting device %s: %w", device.SystemID, err)
+	}
+	_, err = r.client.GetDevice(ctx, device.SystemID)
+	switch {
+	case errors.Is(err, maas.NotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("looking whether device %s is gone: %w", device.SystemID, err)
+	}
+	return fmt.Errorf("deleting device %s: %w", device.SystemID, errStillThere)
+}
+
+// errStillThere means that MAAS still has what it has deleted.
+var errStillThere = errors.New("MAAS still has it")
+
+func hasAll(has, want map[string]string) bool {
+	for key, value := range want {
+		if has[key] != value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+)
+
+const (
+	registeredMark = "capmaas/owner/cp-0"
+	// The most calls to MAAS that a VM with one card may cost.
+	callsToRegister, callsToUnregister = 3, 2
+)
+
+var aTest = maas.Unrecorded("a test")
+
+// registry is a MAAS, and a registrar there.
+type registry struct {
+	fuzzedRegion
+	*registrar
+	t *testing.T
+}
+
+func newRegistry(t *testing.T) *registry {
+	t.Helper()
+	users := `users: [{name: admin, admin: true, keys: ["admin:token:secret"]}, {name: other, admin: true, keys: ["other:token:secret"]}]`
+	region := newRegion(t, strings.Replace(fuzzRegion, `users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]`, users, 1))
+	return &registry{region, &registrar{client: region.inventory.Client()}, t}
+}
+
+// as is the registrar of another user.
+func (r *registry) as(user string) *registrar {
+	r.t.Helper()
+	server := httptest.NewServer(r.sim.Handler())
+	r.t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: user + ":token:secret"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &registrar{client: client}
+}
+
+// cp0 is a device with one card, whose address MAAS chooses.
+func cp0() registration {
+	return registration{
+		Hostname: "cp-0-owner", Mark: registeredMark, Annotations: map[string]string{"capmaas-owner": "owner"},
+		Cards: []card{{MAC: "00:16:3e:00:00:01", Subnet: netip.MustParsePrefix("10.77.0.0/24")}},
+	}
+}
+
+// calls returns how many requests MAAS gets while do runs.
+func (r *registry) calls(do func()) int {
+	count := func() (all int) {
+		for _, n := range r.sim.Calls().ByKey {
+			all += n
+		}
+		return all
+	}
+	before := count()
+	do()
+	return count() - before
+}
+
+func (r *registry) register(want registration) *maas.Device {
+	r.t.Helper()
+	device, err := r.Register(r.t.Context(), aTest, want)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return device
+}
+
+// only returns the only device that MAAS has.
+func (r *registry) only() *maas.Device {
+	r.t.Helper()
+	all, err := r.client.ListDevices(r.t.Context(), maas.DeviceFilter{})
+	if err != nil || len(all) != 1 {
+		r.t.Fatalf("there are the devices %v, %v", all, err)
+	}
+	return all[0]
+}
+
+func TestADeviceIsRegisteredInFewCalls(t *testing.T) {
+	t.Parallel()
+	r := newRegistry(t)
+	var device *maas.Device
+	if n := r.calls(func() { device = r.register(cp0()) }); n != callsToRegister {
+		t.Errorf("it took %d calls, want %d", n, callsToRegister)
+	}
+	now := r.only()
+	if now.SystemID != device.SystemID || now.Owner != "admin" || now.Description != registeredMark || len(now.IPAddresses) != 1 ||
+		now.WorkloadAnnotations["capmaas-owner"] != "owner" || !cp0().Cards[0].Subnet.Contains(netip.MustParseAddr(now.IPAddresses[0])) {
+		t.Errorf("the device is %+v", now)
+	}
+	if again := r.register(cp0()); again.SystemID != device.SystemID || !cmp.Equal(r.only().IPAddresses, now.IPAddresses) {
+		t.Errorf("again, it is %+v", again)
+	}
+	n := r.calls(func() {
+		if err := r.Unregister(t.Context(), aTest, now, registeredMark); err != nil {
+			t.Error(err)
+		}
+	})
+	if left, err := r.client.ListDevices(t.Context(), maas.DeviceFilter{}); err != nil || len(left) != 0 || n != callsToUnregister {
+		t.Errorf("after %d calls (want %d) there are %v, %v", n, callsToUnregister, left, err)
+	}
+	if err := r.Unregister(t.Context(), aTest, now, registeredMark); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+func TestADeviceHasTheAddressOfChoice(t *testing.T) {
+	t.Parallel()
+	r, want := newRegistry(t), cp0()
+	want.Cards[0].Address = netip.MustParseAddr("10.77.0.40")
+	want.Cards = append(want.Cards, card{MAC: "00:16:3e:00:00:02"})
+	r.register(want)
+	if now := r.only(); !cmp.Equal(now.IPAddresses, []string{"10.77.0.40"}) || len(now.Interfaces) != 2 {
+		t.Errorf("the device is %+v", now)
+	}
+	want.Cards[0].Address = netip.MustParseAddr("10.77.0.41")
+	var other *OtherAddressError
+	if _, err := r.Register(t.Context(), aTest, want); !errors.As(err, &other) || len(r.only().IPAddresses) != 1 {
+		t.Errorf("another address: %v; the device is %+v", err, r.only())
+	}
+}
+
+// At each call the request or the answer is lost. The next try goes on with what is there: one device, one address.
+func TestALostAnswerMakesNoSecondDevice(t *testing.T) {
+	t.Parallel()
+	steps := map[string]simulator.Fault{
+		"the device":      {Method: http.MethodPost, Endpoint: "devices/"},
+		"the address":     {Op: "link_subnet"},
+		"the annotations": {Op: "set_workload_annotations"},
+	}
+	for name, at := range steps {
+		for when, lose := range map[string]func(*simulator.Fault){
+			"before":  func(f *simulator.Fault) { f.DropBefore = true },
+			"after":   func(f *simulator.Fault) { f.DropAfter = true },
+			"refused": func(f *simulator.Fault) { f.Status = http.StatusServiceUnavailable },
+			"late":    func(f *simulator.Fault) { f.Late, f.Status = true, http.StatusGatewayTimeout },
+			"garbage": func(f *simulator.Fault) { f.Garbage = true },
+		} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				r := newRegistry(t)
+				fault := at
+				fault.First = 1
+				lose(&fault)
+				if _, err := r.sim.AddFault(fault); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.Register(t.Context(), aTest, cp0()); err == nil {
+					t.Fatal("the fault had no effect")
+				}
+				device := r.register(cp0())
+				now := r.only()
+				if now.SystemID != device.SystemID || len(now.IPAddresses) != 1 || !hasAll(now.WorkloadAnnotations, cp0().Annotations) {
+					t.Errorf("the device is %+v", now)
+				}
+			})
+		}
+	}
+}
+
+// What has the name or an address, and is not ours, is named and not changed.
+func TestWhatIsNotOursIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	devices := func(as string, change func(*registration)) func(*registry) {
+		return func(r *registry) {
+			theirs := cp0()
+			change(&theirs)
+			if _, err := r.as(as).Register(r.t.Context(), aTest, theirs); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		there func(*registry)
+		shown bool // MAAS shows a device of the name
+	}{
+		"a device of another user with our mark": {devices("other", func(*registration) {}), true},
+		"a device of our user with another mark": {devices("admin", func(d *registration) { d.Mark = "capmaas/owner/cp-1" }), true},
+		"a device without a mark":                {devices("admin", func(d *registration) { d.Mark = "" }), true},
+		"a device with another MAC address":      {devices("admin", func(d *registration) { d.Cards[0].MAC = "00:16:3e:00:00:09" }), true},
+		"a device with another name":             {devices("admin", func(d *registration) { d.Hostname = "other" }), false},
+		"a machine": {func(r *registry) {
+			_, err := r.client.CreateMachine(r.t.Context(), aTest, maas.CreateMachineParams{
+				Hostname: cp0().Hostname, Architecture: "amd64/generic", MACAddresses: []string{"00:16:3e:00:00:09"},
+			})
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry(t)
+			tc.there(r)
+			before := r.sim.State()
+			_, err := r.Register(t.Context(), aTest, cp0())
+			var taken *NameTakenError
+			if !errors.As(err, &taken) || (taken.SystemID != "") != tc.shown {
+				t.Errorf("the error is %v", err)
+			}
+			if diff := cmp.Diff(before, r.sim.State()); diff != "" {
+				t.Errorf("MAAS changed (-before +after):\n%s", diff)
+			}
+			if !tc.shown {
+				return
+			}
+			if theirs := r.only(); theirs.Description != registeredMark {
+				if err := r.Unregister(t.Context(), aTest, theirs, registeredMark); !errors.As(err, &taken) {
+					t.Errorf("deleting it: %v", err)
+				}
+				r.only()
+			}
+		})
+	}
+}
+
+// Nothing is concluded from what MAAS says and does not keep.
+func TestAMAASThatLiesIsFoundOut(t *testing.T) {
+	t.Parallel()
+	lie := func(f simulator.Fault, body string) simulator.Fault {
+		f.Status, f.Body = http.StatusOK, body
+		return f
+	}
+	device := func(fields string) string {
+		return `{"system_id": "abc123", "owner": "admin", ` + fields + `}`
+	}
+	made := simulator.Fault{Method: http.MethodPost, Endpoint: "devices/"}
+	for name, fault := range map[string]simulator.Fault{
+		"another name":                 lie(made, device(`"hostname": "x", "description": "`+registeredMark+`", "interface_set": [{"id": 1, "mac_address": "00:16:3e:00:00:01"}]`)),
+		"another mark":                 lie(made, device(`"hostname": "cp-0-owner", "description": "x", "interface_set": [{"id": 1, "mac_address": "00:16:3e:00:00:01"}]`)),
+		"another card":                 lie(made, device(`"hostname": "cp-0-owner", "description": "`+registeredMark+`", "interface_set": [{"id": 1, "mac_address": "00:16:3e:00:00:02"}]`)),
+		"no card":                      lie(made, device(`"hostname": "cp-0-owner", "description": "`+registeredMark+`", "interface_set": []`)),
+		"no address":                   lie(simulator.Fault{Op: "link_subnet"}, `{"id": 1, "links": []}`),
+		"an address of another subnet": lie(simulator.Fault{Op: "link_subnet"}, `{"id": 1, "links": [{"id": 1, "mode": "static", "ip_address": "10.99.0.5"}]}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry(t)
+			if _, err := r.sim.AddFault(fault); err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.Register(t.Context(), aTest, cp0())
+			var taken *NameTakenError
+			var other *OtherAddressError
+			if !errors.As(err, &taken) && !errors.As(err, &other) {
+				t.Errorf("it takes %+v for its device: %v", got, err)
+			}
+		})
+	}
+	t.Run("it says that a device is deleted, and keeps it", func(t *testing.T) {
+		t.Parallel()
+		r := newRegistry(t)
+		kept := r.register(cp0())
+		if _, err := r.sim.AddFault(simulator.Fault{Method: http.MethodDelete, Endpoint: "devices/{id}/", Status: http.StatusNoContent}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Unregister(t.Context(), aTest, kept, registeredMark); !errors.Is(err, errStillThere) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
