@@ -80,7 +80,7 @@ func macAddresses(instances []api.Instance) map[string]string {
 }
 
 func checkMAC(spec Spec, taken map[string]string) error {
-	if name, is := taken[spec.MAC.String()]; is {
+	if name, is := taken[spec.MAC.String()]; is && name != spec.Name { // What was read may be older than its deletion.
 		return problem(KindMACInUse, "the instance %s has the MAC address %s", name, spec.MAC)
 	}
 	return nil

@@ -9,6 +9,7 @@ package lxd
 
 import (
 	"context"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -195,6 +196,13 @@ type VMSpec struct {
 	AntiAffinity AntiAffinity
 	// Devices are the VM's network interfaces; without any, MAAS chooses.
 	Devices []Device
+	// Image is the name of what it boots, and UserData what it is told, where it is made from an image.
+	Image, UserData string
+	// AgentName and Annotations say in MAAS whose it is, where it is made from an image.
+	AgentName   string
+	Annotations map[string]string
+	// Address is that of its first network card, where it is made from an image; the zero value: MAAS chooses one.
+	Address netip.Addr
 	// Commission makes MAAS commission the VM before it is Ready.
 	Commission bool
 	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD,

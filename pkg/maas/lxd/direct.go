@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"strings"
 	"sync"
 	"time"
 
@@ -416,7 +415,7 @@ func (d *direct) Find(ctx context.Context, vm VM) (Presence, error) {
 		return Presence{}, err
 	}
 	if object == nil {
-		name := strings.TrimPrefix(vm.HostRef, directPrefix)
+		name := nameIn(vm.HostRef)
 		return Presence{State: Unreachable, Host: name, Never: true, Why: fmt.Errorf("there is no LXDHost %s any more", name)}, nil
 	}
 	return d.findOn(ctx, object, vm)

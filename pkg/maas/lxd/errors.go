@@ -66,7 +66,10 @@ func NotComposed(err error) bool {
 	var direct *DirectError
 	var later *LaterError
 	var notAllowed *NotAllowedError
+	var notRegistered *NotRegisteredError
 	switch {
+	case errors.As(err, &notRegistered):
+		return true
 	case errors.As(err, &notEnlisted):
 		return false
 	case errors.As(err, &direct):

@@ -17,6 +17,9 @@ func DirectRef(namespace, name string) string { return directPrefix + namespace 
 
 func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) }
 
+// nameIn returns namespace/name of the LXDHost in a reference.
+func nameIn(ref string) string { return strings.TrimPrefix(ref, directPrefix) }
+
 func parseHostRef(ref string) (id int, name string) {
 	digits, name, _ := strings.Cut(ref, "/")
 	id, _ = strconv.Atoi(digits) // 0: found by its name.

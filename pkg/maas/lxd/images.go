@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// images makes VMs from images, through LXD's own API, and keeps a device in MAAS for each.
+//
+// No VM is without its device, which is made first and deleted last. A VM is made stopped: it is started when it is
+// recorded on which host it is, and on no other one.
+type images struct {
+	*direct
+	registrar *registrar
+}
+
+// NoImageError means that a host lacks the image of a VM. Nothing was asked for.
+type NoImageError struct{ Image string }
+
+// Error names the image.
+func (e *NoImageError) Error() string {
+	return fmt.Sprintf("it has no image %s: `capmaasctl image upload` brings it there", e.Image)
+}
+
+// NoSubnetError means that it is not known which of MAAS's subnets a VM's first network card is in. Nothing was asked
+// for.
+type NoSubnetError struct{ Bridge string }
+
+// Error names the remedy.
+func (e *NoSubnetError) Error() string {
+	return fmt.Sprintf("the subnet of bridge %s is not known: set spec.subnet of the LXDHost", e.Bridge)
+}
+
+// NotRegisteredError means that MAAS has no device for a VM yet, or that it is not complete. The host was not asked for
+// the VM.
+type NotRegisteredError struct {
+	Hostname string
+	cause    error
+}
+
+// Error names the VM, and MAAS's error.
+func (e *NotRegisteredError) Error() string {
+	return fmt.Sprintf("MAAS did not register VM %s: %s", e.Hostname, maas.Message(e.cause))
+}
+
+// Unwrap returns MAAS's error, or *NameTakenError, or *OtherAddressError.
+func (e *NotRegisteredError) Unwrap() error { return e.cause }
+
+// Compose makes the device and the VM, which stays stopped, or goes on where an earlier call ended. It is called again
+// only when nothing of an earlier call may take effect any more. The system id is that of the device.
+//
+// *DirectError: the device is there, and the VM was not made, as far as is known; it is also for what the host lacks,
+// of which nothing was asked for. *NotRegisteredError: nor was the VM asked for.
+func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
+	object, err := i.upToDate(ctx, host, &spec)
+	if err != nil {
+		return VM{}, err
+	}
+	failed := func(err error) (VM, error) { return VM{}, &DirectError{Host: object.Name, cause: err} }
+	server, err := i.servers.Host(ctx, object.Server)
+	if err != nil {
+		return failed(err)
+	}
+	seen, err := i.servers.Read(ctx, object.Server, hostsMaxAge)
+	if err != nil {
+		return failed(err)
+	}
+	image := seen.Image(spec.Image)
+	if image.Fingerprint == "" {
+		return failed(&NoImageError{Image: spec.Image})
+	}
+	want, err := object.registration(spec)
+	if err != nil {
+		return failed(err)
+	}
+	device, err := i.registrar.Register(ctx, permit, want)
+	if err != nil {
+		return VM{}, &NotRegisteredError{Hostname: spec.Hostname, cause: err}
+	}
+	wanted := toInstance(object, spec)
+	wanted.SendBefore, _ = permit.SendBefore()
+	wanted.Boot = &lxdhost.Boot{Fingerprint: image.Fingerprint, UserData: spec.UserData}
+	if wanted.Boot.NetworkConfig, err = networkConfig(want, device, nil); err != nil {
+		return failed(err)
+	}
+	if err := server.Clone(ctx, wanted, seen); err != nil {
+		return failed(err)
+	}
+	return VM{
+		SystemID: device.SystemID, Hostname: spec.Hostname, Namespace: spec.Namespace, Host: object.Name,
+		Project: object.Server.Project, Marks: spec.Marks, HostRef: i.HostRef(host),
+	}, nil
+}
+
+// registration returns the device that MAAS is to have for a VM on the host.
+func (o *HostObject) registration(spec VMSpec) (registration, error) {
+	want := registration{
+		Hostname: spec.Hostname, Zone: o.Zone, Mark: spec.AgentName, Annotations: spec.Annotations,
+		Cards: []card{{MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname).String(), Subnet: o.Subnet, Address: spec.Address}},
+	}
+	for i, device := range spec.Devices {
+		subnet, err := o.subnetOf(device)
+		if err != nil {
+			return registration{}, err
+		}
+		if i > 0 {
+			want.Cards = append(want.Cards, card{MAC: deviceMAC(spec, device), Name: device.Name})
+		}
+		want.Cards[i].Subnet = subnet
+	}
+	if !want.Cards[0].Subnet.IsValid() {
+		return registration{}, &NoSubnetError{Bridge: o.Bridge}
+	}
+	return want, nil
+}
+
+// subnetOf returns the subnet of a network device; the zero value if it is on a bridge of which none is known.
+func (o *HostObject) subnetOf(device Device) (netip.Prefix, error) {
+	switch {
+	case device.Subnet != "":
+		subnet, err := netip.ParsePrefix(device.Subnet)
+		if err != nil {
+			return netip.Prefix{}, fmt.Errorf("network device %s: %w", device.Name, err)
+		}
+		return subnet.Masked(), nil
+	case o.bridgeOf(device) == o.Bridge && o.Subnet.IsValid():
+		return o.Subnet.Masked(), nil
+	}
+	return netip.Prefix{}, nil
+}
+
+// Start starts a VM on the host in VM.HostRef. One that runs is not changed. A late call starts a VM that is to run.
+func (i *images) Start(ctx context.Context, vm VM) error {
+	object, server, err := i.at(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if err := server.Start(ctx, vm.Hostname, vm.Marks); err != nil {
+		return &DirectError{Host: object.Name, cause: err}
+	}
+	return nil
+}
+
+// GoneLXDHostError means that the LXDHost of a VM is gone: nobody can be asked for the VM.
+type GoneLXDHostError struct{ Ref string }
+
+// Error names the LXDHost.
+func (e *GoneLXDHostError) Error() string {
+	return "there is no LXDHost " + nameIn(e.Ref) + " any more"
+}
+
+// at returns the host in VM.HostRef.
+func (i *images) at(ctx context.Context, vm VM) (*HostObject, *lxdhost.Host, error) {
+	object, err := i.object(ctx, vm.HostRef)
+	if err != nil {
+		return nil, nil, err
+	}
+	if object == nil {
+		return nil, nil, &GoneLXDHostError{Ref: vm.HostRef}
+	}
+	server, err := i.server(ctx, object)
+	if err != nil {
+		return nil, nil, &DirectError{Host: object.Name, cause: err}
+	}
+	return object, server, nil
+}
+
+// Seen is what a host shows of a VM.
+type Seen struct {
+	// State is "" if it shows no VM of the name with its marks.
+	State lxdhost.State
+	// At is when it was read.
+	At time.Time
+}
+
+// Observe returns what the host in VM.HostRef shows of a VM, as read at most maxAge ago: one list serves all VMs there.
+func (i *images) Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error) {
+	object, err := i.object(ctx, vm.HostRef)
+	if err != nil {
+		return Seen{}, err
+	}
+	if object == nil {
+		return Seen{}, &GoneLXDHostError{Ref: vm.HostRef}
+	}
+	reading, err := i.read(ctx, object, maxAge)
+	if err != nil {
+		return Seen{}, &DirectError{Host: object.Name, cause: err}
+	}
+	seen := Seen{At: reading.At}
+	isIt := func(there lxdhost.VM) bool { return there.Name == vm.Hostname && there.Marks.Prove(vm.Marks) }
+	if at := slices.IndexFunc(reading.VMs, isIt); at >= 0 {
+		seen.State = reading.VMs[at].State
+	}
+	return seen, nil
+}
+
+// Decompose deletes the VM on the host in VM.HostRef. Another's of that name is not changed. The device stays: see
+// Deregister.
+func (i *images) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
+	object, err := i.object(ctx, vm.HostRef)
+	if err != nil {
+		return err
+	}
+	if object == nil {
+		return &GoneLXDHostError{Ref: vm.HostRef}
+	}
+	return i.deleteInstance(ctx, permit, object, vm)
+}
+
+// Find asks the LXD of the host for a VM.
+func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
+	object, err := i.object(ctx, vm.HostRef)
+	if err != nil {
+		return Presence{}, err
+	}
+	if object == nil {
+		gone := &GoneLXDHostError{Ref: vm.HostRef}
+		return Presence{State: Unreachable, Host: nameIn(vm.HostRef), Never: true, Why: gone}, nil
+	}
+	server, err := i.server(ctx, object)
+	if err == nil {
+		_, err = server.Find(ctx, vm.Hostname, vm.Marks)
+	}
+	if err != nil {
+		return notFound(object, err), nil
+	}
+	vm.Host = object.Name
+	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
+}
+
+// Deregister deletes the device of a VM that no host has any more, and returns nil when MAAS has proven that it is
+// gone. *NameTakenError: it does not have the mark, and is not changed.
+func (i *images) Deregister(ctx context.Context, permit maas.Permit, device *maas.Device, mark string) error {
+	return i.registrar.Unregister(ctx, permit, device, mark)
+}

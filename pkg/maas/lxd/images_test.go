@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+)
+
+const (
+	tinyImage = "custom/tiny"
+	// The most calls to LXD of each step, beside what is read of a host for all VMs there.
+	callsToClone, callsToStart, callsToDelete, callsToFind = 3, 3, 4, 1
+)
+
+// imageHost is a MAAS, a real LXD with an image, and what makes VMs there. Calls to LXD are counted, and can be cut.
+type imageHost struct {
+	*images
+	*registry
+	server *directhost.Host
+	object *HostObject
+
+	mu     sync.Mutex
+	counts bool
+	asked  []string
+	cut    func(r *http.Request) (before, after bool)
+}
+
+func newImageHost(t *testing.T) *imageHost {
+	t.Helper()
+	t.Parallel()
+	b := &imageHost{registry: newRegistry(t), server: directhost.Start(t)}
+	if err := b.server.AddImage(t.Context(), tinyImage); err != nil {
+		t.Fatal(err)
+	}
+	b.object = &HostObject{
+		Namespace: "ns", Name: "lxd-a", Direct: true, Allows: func(string) bool { return true }, Server: b.server.Behind(t, b.between).Options(),
+		StoragePool: lxdnode.DefaultStoragePool, Bridge: directhost.Bridge, Subnet: netip.MustParsePrefix("10.77.0.11/24"), Zone: "default",
+		Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
+	}
+	b.images = &images{
+		direct:    &direct{inventory: b.registry.inventory, objects: b, servers: &lxdhost.Connections{}, refs: map[string]string{}},
+		registrar: b.registry.registrar,
+	}
+	return b
+}
+
+// HostObjects lists the host, unless it is gone.
+func (b *imageHost) HostObjects(context.Context) ([]HostObject, error) {
+	if b.object == nil {
+		return nil, nil
+	}
+	return []HostObject{*b.object}, nil
+}
+
+// between counts calls, and cuts those that are to be cut, before or after they have taken effect.
+func (b *imageHost) between(lxd http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		if b.counts {
+			b.asked = append(b.asked, r.Method+" "+r.URL.Path)
+		}
+		before, after := false, false
+		if b.cut != nil {
+			before, after = b.cut(r)
+		}
+		b.mu.Unlock()
+		switch {
+		case before:
+			panic(http.ErrAbortHandler)
+		case after:
+			lxd.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		lxd.ServeHTTP(w, r)
+	})
+}
+
+// counted wants so many calls to LXD while do runs.
+func (b *imageHost) counted(what string, want int, do func() error) {
+	b.t.Helper()
+	b.set(func() { b.counts, b.asked = true, nil })
+	err := do()
+	b.set(func() { b.counts = false })
+	if err != nil || len(b.asked) != want {
+		b.t.Errorf("%s took %d calls to LXD, want %d: %q; error %v", what, len(b.asked), want, b.asked, err)
+	}
+}
+
+func (b *imageHost) set(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+}
+
+// cutOnce cuts the nth call of a method whose path ends so.
+func (b *imageHost) cutOnce(method, suffix string, nth int, after bool) (done func() bool) {
+	seen := 0
+	b.set(func() {
+		b.cut = func(r *http.Request) (bool, bool) {
+			if r.Method != method || !strings.HasSuffix(r.URL.Path, suffix) {
+				return false, false
+			}
+			seen++
+			return seen == nth && !after, seen == nth && after
+		}
+	})
+	return func() bool {
+		b.set(func() { b.cut = nil })
+		return seen >= nth
+	}
+}
+
+func aClone() VMSpec {
+	name := "cp-0-owner"
+	return VMSpec{
+		Hostname: name, Marks: lxdhost.Marks{Owner: "owner", Machine: name}, Namespace: "ns", Resources: Resources{Cores: 1, Memory: 256, Disk: 1},
+		Image: tinyImage, UserData: "#cloud-config\n{}\n", AgentName: registeredMark, Annotations: map[string]string{"capmaas-owner": "owner"},
+	}
+}
+
+func (b *imageHost) compose(spec VMSpec) (VM, error) {
+	return b.Compose(b.t.Context(), aTest, unread(b.object), spec)
+}
+
+func (b *imageHost) composed(spec VMSpec) VM {
+	b.t.Helper()
+	vm, err := b.compose(spec)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return vm
+}
+
+// remove deletes VM and device, as often as that takes.
+func (b *imageHost) remove(vm VM) {
+	b.t.Helper()
+	if err := b.Decompose(b.t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
+		b.t.Fatal(err)
+	}
+	if found, err := b.Find(b.t.Context(), vm); err != nil || found.State != Gone {
+		b.t.Fatalf("the VM is %+v: %v", found, err)
+	}
+	if err := b.Deregister(b.t.Context(), aTest, b.only(), registeredMark); err != nil {
+		b.t.Fatal(err)
+	}
+	if left, err := b.client.ListDevices(b.t.Context(), maas.DeviceFilter{}); err != nil || len(left)+len(b.server.VMs(b.t)) > 0 {
+		b.t.Errorf("left are %v and %v: %v", left, b.server.VMs(b.t), err)
+	}
+}
+
+func (b *imageHost) seen(vm VM) lxdhost.State {
+	b.t.Helper()
+	now, err := b.Observe(b.t.Context(), vm, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return now.State
+}
+
+func TestTheLifeOfAVMFromAnImage(t *testing.T) {
+	b := newImageHost(t)
+	if _, err := b.servers.Read(t.Context(), b.object.Server, 0); err != nil { // As placement does.
+		t.Fatal(err)
+	}
+	var vm VM
+	calls := b.calls(func() {
+		b.counted("Compose", callsToClone, func() (err error) { vm, err = b.compose(aClone()); return err })
+	})
+	if calls != callsToRegister {
+		t.Errorf("it took %d calls to MAAS, want %d", calls, callsToRegister)
+	}
+	device := b.only()
+	if vm.SystemID != device.SystemID || vm.HostRef != "lxdhost:ns/lxd-a" || b.seen(vm) != lxdhost.StateStopped {
+		t.Errorf("the VM is %+v (%s), the device %+v", vm, b.seen(vm), device)
+	}
+	b.counted("Start", callsToStart, func() error { return b.Start(t.Context(), vm) })
+	if b.seen(vm) != lxdhost.StateRunning {
+		t.Errorf("the VM is %s", b.seen(vm))
+	}
+	all, err := b.server.Instances()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := all[vm.Hostname].Config
+	if !strings.Contains(config["cloud-init.network-config"], device.IPAddresses[0]+"/24") || config["cloud-init.user-data"] != aClone().UserData {
+		t.Errorf("the VM is told %+v", config)
+	}
+	b.counted("Decompose", callsToDelete, func() error { return b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm) })
+	b.counted("Find", callsToFind, func() error { _, err := b.Find(t.Context(), vm); return err })
+	if b.seen(vm) != "" {
+		t.Errorf("the VM is %s", b.seen(vm))
+	}
+	calls = b.calls(func() {
+		if err := b.Deregister(t.Context(), aTest, device, registeredMark); err != nil {
+			t.Error(err)
+		}
+	})
+	if calls != callsToUnregister {
+		t.Errorf("it took %d calls to MAAS, want %d", calls, callsToUnregister)
+	}
+}
+
+// At each call that changes something the request or the answer is lost. The next try goes on with what is there: one
+// device, one address, one VM.
+func TestALostAnswerMakesNoSecondVM(t *testing.T) {
+	b := newImageHost(t)
+	for name, at := range map[string]struct {
+		method, suffix string
+		nth            int
+	}{
+		"the VM":         {http.MethodPost, "/instances", 1},
+		"its operation":  {http.MethodGet, "/wait", 1},
+		"the first read": {http.MethodGet, "/instances/cp-0-owner", 1},
+		"its start":      {http.MethodPut, "/state", 1},
+	} {
+		for _, after := range []bool{false, true} {
+			done := b.cutOnce(at.method, at.suffix, at.nth, after)
+			vm, err := b.compose(aClone())
+			if err == nil {
+				_ = b.Start(t.Context(), vm) // Lost, or seen to have succeeded.
+			}
+			if !done() {
+				t.Fatalf("%s (after %v): nothing was cut", name, after)
+			}
+			vm = b.composed(aClone())
+			if err := b.Start(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			if device := b.only(); device.SystemID != vm.SystemID || len(device.IPAddresses) != 1 || len(b.server.VMs(t)) != 1 || b.seen(vm) != lxdhost.StateRunning {
+				t.Errorf("%s (after %v): the device is %+v, the VMs %v", name, after, device, b.server.VMs(t))
+			}
+			b.remove(vm)
+		}
+	}
+	for name, at := range map[string]struct{ method, suffix string }{
+		"the mark": {http.MethodPatch, "/instances/cp-0-owner"},
+		"the stop": {http.MethodPut, "/state"},
+		"its wait": {http.MethodGet, "/wait"},
+	} {
+		for _, after := range []bool{false, true} {
+			vm := b.composed(aClone())
+			if err := b.Start(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			done := b.cutOnce(at.method, at.suffix, 1, after)
+			_ = b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm)
+			if !done() {
+				t.Fatalf("%s (after %v): nothing was cut", name, after)
+			}
+			b.only() // The device is there as long as the VM may be.
+			b.remove(vm)
+		}
+	}
+}
+
+// What a host lacks, and what MAAS has not registered, is said by a type, and nothing is made in LXD.
+func TestNoVMIsMadeWithoutImageSubnetAndDevice(t *testing.T) {
+	b := newImageHost(t)
+	var noImage *NoImageError
+	var noSubnet *NoSubnetError
+	var notRegistered *NotRegisteredError
+	spec := aClone()
+	spec.Image = "custom/other"
+	if _, err := b.compose(spec); !errors.As(err, &noImage) || noImage.Image != spec.Image || !NotComposed(err) {
+		t.Errorf("without the image: %v", err)
+	}
+	spec = aClone()
+	spec.Devices = []Device{{Name: "eth0", Bridge: "br7"}}
+	if _, err := b.compose(spec); !errors.As(err, &noSubnet) || !NotComposed(err) {
+		t.Errorf("without a subnet: %v", err)
+	}
+	if all, err := b.client.ListDevices(t.Context(), maas.DeviceFilter{}); err != nil || len(all) > 0 {
+		t.Errorf("there are the devices %v: %v", all, err)
+	}
+	if _, err := b.sim.AddFault(simulator.Fault{Op: "link_subnet", First: 1, Status: http.StatusServiceUnavailable}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.compose(aClone()); !errors.As(err, &notRegistered) || !NotComposed(err) {
+		t.Errorf("without an address: %v", err)
+	}
+	if vms := b.server.VMs(t); len(vms) > 0 {
+		t.Errorf("there are the VMs %v", vms)
+	}
+	b.remove(b.composed(aClone()))
+}
+
+// A VM with our name and other marks is another's: it is not ours, not changed, and no reason to keep the device.
+func TestAnothersVMStays(t *testing.T) {
+	b := newImageHost(t)
+	if err := b.server.Make(aClone().Hostname); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.compose(aClone())
+	if lxdhost.KindOf(err) != lxdhost.KindConflict {
+		t.Errorf("the error is %v", err)
+	}
+	vm := VM{Hostname: aClone().Hostname, Marks: aClone().Marks, HostRef: b.HostRef(unread(b.object))}
+	if err := b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
+		t.Error(err)
+	}
+	if found, err := b.Find(t.Context(), vm); err != nil || found.State != Gone || b.seen(vm) != "" {
+		t.Errorf("the VM is %+v: %v", found, err)
+	}
+	if len(b.server.VMs(t)) != 1 {
+		t.Error("another's VM is gone")
+	}
+}
+
+// Whether a VM is gone is unknown while its host does not respond, and for ever when its LXDHost is gone.
+func TestAHostThatCannotBeAskedProvesNothing(t *testing.T) {
+	b := newImageHost(t)
+	vm := b.composed(aClone())
+	b.set(func() { b.cut = func(*http.Request) (bool, bool) { return true, false } })
+	if _, err := b.Observe(t.Context(), vm, 0); err == nil {
+		t.Error("a host that does not respond shows the VM")
+	}
+	if found, err := b.Find(t.Context(), vm); err != nil || found.State != Unreachable || found.Never {
+		t.Errorf("the VM is %+v: %v", found, err)
+	}
+	if err := b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); err == nil {
+		t.Error("the VM is deleted on a host that does not respond")
+	}
+	b.set(func() { b.cut = nil })
+	object := b.object
+	b.object = nil
+	var gone *GoneLXDHostError
+	if err := b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); !errors.As(err, &gone) {
+		t.Errorf("without its LXDHost: %v", err)
+	}
+	if found, err := b.Find(t.Context(), vm); err != nil || found.State != Unreachable || !found.Never {
+		t.Errorf("the VM is %+v: %v", found, err)
+	}
+	b.object = object
+	b.remove(vm)
+}

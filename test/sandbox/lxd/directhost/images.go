@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directhost
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+)
+
+// imageBytes is the size of the disk in images: VMs have at least that.
+const imageBytes = 32 << 20
+
+// AddImage gives the project an image of a name. Its disk is empty: what boots from it waits for nothing.
+func (h *Host) AddImage(ctx context.Context, alias string) error {
+	dir, err := os.MkdirTemp("", "image")
+	if err != nil {
+		return fmt.Errorf("making an image: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	raw := filepath.Join(dir, "disk")
+	if err := os.WriteFile(raw, []byte(alias), 0o600); err != nil {
+		return fmt.Errorf("making an image: %w", err)
+	}
+	if err := os.Truncate(raw, imageBytes); err != nil {
+		return fmt.Errorf("making an image: %w", err)
+	}
+	if out, err := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, raw+".qcow2").CombinedOutput(); err != nil {
+		return fmt.Errorf("making an image: %w: %s", err, out)
+	}
+	disk, err := os.ReadFile(raw + ".qcow2")
+	if err != nil {
+		return fmt.Errorf("making an image: %w", err)
+	}
+	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	image, err := lxdhost.Tarball(architecture, bytes.NewReader(disk), int64(len(disk)))
+	if err != nil {
+		return err
+	}
+	client, err := lxdhost.Connect(ctx, h.Options())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Upload(ctx, alias, image)
+	return err
+}
+
+// Options are how the host is reached with the keys that it trusts.
+func (h *Host) Options() lxdhost.Options {
+	return lxdhost.Options{
+		Address: h.Address, ServerCertificate: []byte(h.certificate), Project: h.project,
+		ClientCertificate: h.Keys.Certificate, ClientKey: h.Keys.Key,
+	}
+}
