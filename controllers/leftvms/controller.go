@@ -32,6 +32,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
@@ -176,7 +177,7 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 	}
 	switch found.State {
 	case lxd.Gone:
-		return r.settle(ctx, l)
+		return r.settle(ctx, l, region)
 	case lxd.Pending:
 		return max(found.After, time.Second), nil
 	case lxd.Unreachable:
@@ -219,7 +220,7 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 // settle removes a VM from the record that the host does not have, or that another user has acquired. As long as a
 // MaasMachine has its name, that can't be known: MAAS shows that one's VM under the name, and LXD has the same marks on
 // both.
-func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, err error) {
+func (r *Reconciler) settle(ctx context.Context, l *left, region *scope.Region) (again time.Duration, err error) {
 	why, err := r.claimed(ctx, l, "")
 	if err != nil {
 		return 0, err
@@ -227,11 +228,34 @@ func (r *Reconciler) settle(ctx context.Context, l *left) (again time.Duration, 
 	if why != (reason{}) {
 		return r.pause(l), r.keep(ctx, l, why)
 	}
+	if err := forget(ctx, l, region); err != nil {
+		return 0, err
+	}
 	if err := l.record.Store(ctx, func(d *record.Data) { d.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
 	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify", "VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
 	return 0, nil
+}
+
+// forget deletes the VM's device in MAAS. One that is not ours any more is not changed.
+func forget(ctx context.Context, l *left, region *scope.Region) error {
+	if l.Device == "" {
+		return nil
+	}
+	device, err := region.Inventory.Client().GetDevice(ctx, l.Device)
+	if errors.Is(err, maas.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading its device: %w", err)
+	}
+	mark := ownership.AgentName(l.OwnerID, l.Machine)
+	var taken *lxd.NameTakenError
+	if err := region.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark); !errors.As(err, &taken) {
+		return err
+	}
+	return nil
 }
 
 // keep records why a VM stays, and says so once.

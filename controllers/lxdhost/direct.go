@@ -51,9 +51,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 		}
 		setReading(host, reading, owners)
 	}
-	if err := r.markKeys(ctx, host); err != nil {
-		return err
-	}
+	markKeys(host)
 	r.markRegistered(ctx, host)
 	markSchedulable(host, takesNoVMs(host, err))
 	summarize(host)

@@ -30,15 +30,6 @@ func reconcilerOf(t *testing.T, objects ...client.Object) *Reconciler {
 	return &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 }
 
-// vmOn is the MaasMachine of a VM on LXDHost ns/host-a.
-func vmOn(name, systemID, certificate string) *infrav1.MaasMachine {
-	return &infrav1.MaasMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{infrav1.RecordAnnotation: `{"hosts":["lxdhost:ns/host-a"]}`}},
-		Spec:       infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, SystemID: systemID},
-		Status:     infrav1.MaasMachineStatus{LXDCertificate: certificate},
-	}
-}
-
 func directHost(certificate *infrav1.LXDClientCertificate) *infrav1.LXDHost {
 	return &infrav1.LXDHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "host-a"},
@@ -47,47 +38,28 @@ func directHost(certificate *infrav1.LXDClientCertificate) *infrav1.LXDHost {
 	}
 }
 
-func TestKeysAreCurrentWhenNothingMayUseAnotherPair(t *testing.T) {
+func TestAKeyPairIsCurrentUntilItEndsSoon(t *testing.T) {
 	t.Parallel()
-	elsewhere := vmOn("elsewhere", "abc", "old")
-	elsewhere.Annotations[infrav1.RecordAnnotation] = `{"hosts":["lxdhost:ns/host-b"]}`
-	unreadable := vmOn("unreadable", "abc", "")
-	unreadable.Annotations[infrav1.RecordAnnotation] = `{`
-	never, long, now := (*metav1.Time)(nil), metav1.NewTime(time.Now().Add(-2*handover)), metav1.Now()
-	for _, c := range []struct {
-		name     string
-		ends     time.Duration
-		replaced *metav1.Time
-		machines []client.Object
-		want     string
+	for name, c := range map[string]struct {
+		ends time.Duration
+		want string
 	}{
-		{"no VM", 2 * expiresSoon, never, nil, infrav1.ReadyReason},
-		{"a VM with it", 2 * expiresSoon, &now, []client.Object{vmOn("vm", "abc", "new")}, infrav1.ReadyReason},
-		{"a VM with an earlier one", 2 * expiresSoon, &long, []client.Object{vmOn("vm", "abc", "old")}, infrav1.EarlierKeysInUseReason},
-		{"a VM with an unknown one", 2 * expiresSoon, never, []client.Object{vmOn("vm", "abc", "")}, infrav1.EarlierKeysInUseReason},
-		{"a VM on another host", 2 * expiresSoon, &now, []client.Object{elsewhere}, infrav1.ReadyReason},
-		{"a VM that may be anywhere", 2 * expiresSoon, never, []client.Object{unreadable}, infrav1.EarlierKeysInUseReason},
-		{"a VM is being made, and none was replaced", 2 * expiresSoon, never, []client.Object{vmOn("vm", "", "")}, infrav1.ReadyReason},
-		{"a VM is being made, since before or after", 2 * expiresSoon, &now, []client.Object{vmOn("vm", "", "")}, infrav1.EarlierKeysInUseReason},
-		{"a VM is being made, long after", 2 * expiresSoon, &long, []client.Object{vmOn("vm", "", "")}, infrav1.ReadyReason},
-		{"it ends soon", expiresSoon / 2, never, nil, infrav1.CertificateExpiresReason},
-		{"it has ended", -time.Hour, never, nil, infrav1.CertificateExpiresReason},
-		{"it ends soon, and an earlier one is in use", expiresSoon / 2, &now, []client.Object{vmOn("vm", "abc", "old")}, infrav1.EarlierKeysInUseReason},
+		"it lasts":     {2 * expiresSoon, infrav1.ReadyReason},
+		"it ends soon": {expiresSoon / 2, infrav1.CertificateExpiresReason},
+		"it has ended": {-time.Hour, infrav1.CertificateExpiresReason},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			host := directHost(&infrav1.LXDClientCertificate{Fingerprint: "new", Expires: metav1.NewTime(time.Now().Add(c.ends)), ReplacedAt: c.replaced})
-			if err := reconcilerOf(t, c.machines...).markKeys(t.Context(), host); err != nil {
-				t.Fatal(err)
-			}
+			host := directHost(&infrav1.LXDClientCertificate{Fingerprint: "new", Expires: metav1.NewTime(time.Now().Add(c.ends))})
+			markKeys(host)
 			if got := conditions.Get(host, infrav1.KeysCurrentCondition); got.Reason != c.want || (got.Status == metav1.ConditionTrue) != (c.want == infrav1.ReadyReason) {
 				t.Errorf("KeysCurrent is %s, %s (%s), want %s", got.Status, got.Reason, got.Message, c.want)
 			}
 		})
 	}
 	host := directHost(nil)
-	if err := reconcilerOf(t).markKeys(t.Context(), host); err != nil || conditions.Get(host, infrav1.KeysCurrentCondition) != nil {
-		t.Errorf("of a host that LXD has not accepted yet, KeysCurrent is %v, %v", host.Status.Conditions, err)
+	if markKeys(host); conditions.Get(host, infrav1.KeysCurrentCondition) != nil {
+		t.Errorf("of a host that LXD has not accepted yet, KeysCurrent is %v", host.Status.Conditions)
 	}
 }
 
@@ -108,7 +80,7 @@ func TestAKeyPairIsAnnouncedOnce(t *testing.T) {
 	}{
 		{"first seen", host(none, none), host(metav1.ConditionTrue, infrav1.ReadyReason), 0},
 		{"as before", host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionTrue, infrav1.ReadyReason), 0},
-		{"replaced", host(metav1.ConditionFalse, infrav1.EarlierKeysInUseReason), host(metav1.ConditionTrue, infrav1.ReadyReason), 1},
+		{"replaced", host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), host(metav1.ConditionTrue, infrav1.ReadyReason), 0},
 		{"ends soon", host(metav1.ConditionTrue, infrav1.ReadyReason), host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), 1},
 		{"still ends soon", host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), 0},
 	} {

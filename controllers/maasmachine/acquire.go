@@ -23,7 +23,12 @@ func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
 	if isTaken(l) {
 		return proceed, nil
 	}
-	return proceed, l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
+	err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
+	var missing *machine.ImageError
+	if l.IsLXD() && errors.As(err, &missing) {
+		l.noImage, err = err, nil // Some hosts may have it themselves.
+	}
+	return proceed, err
 }
 
 // constraints returns what bare metal has to be. MAAS would allocate a machine of any architecture, and then refuse to

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +28,8 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if l.maas != nil {
 		return proceed, nil
 	}
-	spec, err := l.VMSpec(), error(nil)
-	if spec.Processors, err = l.Machines.Processors(ctx, l.MaasMachine.Spec.Image); err != nil {
+	spec, err := r.wantedVM(ctx, l)
+	if err != nil {
 		return proceed, err
 	}
 	placer := l.Machines.LXD()
@@ -48,6 +49,9 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if err != nil {
 		return proceed, err
 	}
+	if l.noImage != nil && !slices.ContainsFunc(hosts, lxd.Registers) {
+		return proceed, l.noImage
+	}
 	host, err := placer.SelectOptimalHost(hosts, spec, peers)
 	if err != nil {
 		return proceed, err
@@ -57,17 +61,46 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 		return proceed, err
 	}
 	status := &l.MaasMachine.Status
-	status.LXDHost, status.FailureDomain, status.LXDProject, status.LXDCertificate = host.Name, host.Zone, vm.Project, vm.Certificate
+	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on host %s", spec.Hostname, host.Name)
+	if vm.HostFirst {
+		l.record.Runs = vm.HostRef
+	}
 	if err := r.store(ctx, l, vm.SystemID); err != nil {
 		return proceed, err
 	}
 	r.vmExists(l, spec.Resources)
+	if vm.HostFirst {
+		l.maas, l.proven = vm.Machine, true
+		l.Inventory.Track(vm.Machine)
+		return proceed, nil
+	}
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	if vm.Commissions { // The inventory triggers a reconcile when it is Ready.
 		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s (%s) was made on host %s", spec.Hostname, vm.SystemID, host.Name), nil
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
+}
+
+// wantedVM returns the spec of the VM, with all that is told to one that is made from an image.
+func (r *Reconciler) wantedVM(ctx context.Context, l *life) (spec lxd.VMSpec, err error) {
+	spec = l.VMSpec()
+	if spec.NoMAASImage = l.noImage != nil; !spec.NoMAASImage {
+		if spec.Processors, err = l.Machines.Processors(ctx, l.MaasMachine.Spec.Image); err != nil {
+			return spec, err
+		}
+	}
+	userData, err := l.UserData(ctx)
+	if err != nil {
+		return spec, err
+	}
+	spec.UserData = string(userData)
+	if address := l.MaasMachine.Status.StaticIP; address != "" {
+		if spec.Address, err = netip.ParseAddr(address); err != nil {
+			return spec, fmt.Errorf("the static address of MaasMachine %s: %w", l.MaasMachine.Name, err)
+		}
+	}
+	return spec, nil
 }
 
 // composeOn composes the VM on a host, after waiting for its turn there. The turn lasts until that to deploy has come,
@@ -87,6 +120,7 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 	}
 	l.leaveHost = done
 	known := slices.Contains(l.record.Hosts, ref) // An earlier attempt may have created a VM there all the same.
+	l.record.Registers = l.record.Registers || lxd.Registers(host)
 	l.record.AddHost(ref)
 	var vm lxd.VM
 	called := false

@@ -118,7 +118,7 @@ func (r *Reconciler) bareMetalSteps() []step {
 // vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
-		r.lookup, r.composed, r.possible, r.takeover, r.address, r.adoption, r.recovery, r.preflight, r.image, r.composition, r.preparation, r.readiness, r.claim, r.network,
+		r.lookup, r.composed, r.possible, r.address, r.adoption, r.recovery, r.preflight, r.image, r.composition, r.start, r.readiness, r.claim, r.network,
 		r.deployment, r.annotation, r.observation, r.vmObservation,
 	}
 }
@@ -128,9 +128,9 @@ func (r *Reconciler) bareMetalDeletion() []step {
 	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.keep, r.release, r.restoration}
 }
 
-// vmDeletion deletes a VM, and makes sure that its host no longer has it.
+// vmDeletion deletes a VM, and makes sure that neither its host nor MAAS has it any more.
 func (r *Reconciler) vmDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.takeoverForDeletion, r.vmRemoval, r.vmVerification}
+	return []step{r.endpointRemoval, r.deletionLookup, r.takeover, r.vmRemoval, r.vmVerification, r.deregistration}
 }
 
 // runningSteps follow when the machine runs; a failure of them is not a failure of the machine.
@@ -173,11 +173,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
 	out, err := through(ctx, l, r.runningSteps())
 	if err == nil && l.IsLXD() {
-		var spare, keys outcome
-		if spare, err = r.spareRemoval(ctx, l); err == nil {
-			keys, err = r.rekey(ctx, l)
-		}
-		out = out.Sooner(spare.Sooner(keys))
+		var spare outcome
+		spare, err = r.spareRemoval(ctx, l)
+		out = out.Sooner(spare).Sooner(r.watchVM(l))
 	}
 	if err != nil {
 		return report.Explain(err).Result(err)
@@ -301,6 +299,12 @@ type life struct {
 	released bool
 	// proven means that MAAS proved to this reconcile that the machine is ours.
 	proven bool
+	// noImage is why MAAS can deploy no VM; nil if it can.
+	noImage error
+	// hostFirst means that the VM is deleted on its host, as far as that could be asked, and that MAAS is to forget it.
+	hostFirst bool
+	// mayRemain means that the VM may be left on its host: MAAS keeps what it has of it, so that nobody gets its address.
+	mayRemain bool
 	// leaveHost ends the turn on the VM's host: see composeOn.
 	leaveHost func()
 }

@@ -190,11 +190,6 @@ func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) 
 	if v := r.assess(l); v.Then != states.Runs {
 		return r.reportFailure(ctx, l, v)
 	}
-	if mayBeOthers(l) {
-		if out, err := r.prove(ctx, l); err != nil || out.Waits() {
-			return out, err
-		}
-	}
 	addresses, err := r.addresses(ctx, l)
 	if err != nil {
 		return proceed, err
@@ -229,21 +224,11 @@ func (r *Reconciler) tellProvisioned(l *life, address string) {
 	}
 }
 
-// mayBeOthers reports whether another user may have deployed the machine, in spite of our annotations: a VM that MAAS
-// did not compose has them from before it was claimed.
-func mayBeOthers(l *life) bool {
-	return l.IsLXD() && l.maas.Pod == nil && !wasProvisioned(l.MaasMachine)
-}
-
 // vmObservation reports that the VM runs.
-func (r *Reconciler) vmObservation(ctx context.Context, l *life) (outcome, error) {
+func (r *Reconciler) vmObservation(_ context.Context, l *life) (outcome, error) {
 	l.noteAddresses(l.maas)
 	if l.MaasMachine.Status.LXDHost == "" {
-		on, err := l.vmOn(ctx, l.maas)
-		if err != nil {
-			return proceed, err
-		}
-		l.MaasMachine.Status.LXDHost = on.Host
+		l.MaasMachine.Status.LXDHost = l.vmOn(l.maas).Host
 	}
 	report.SetTrue(l.MaasMachine, infrav1.LXDVMDeployedCondition, infrav1.DeployedReason)
 	return proceed, nil

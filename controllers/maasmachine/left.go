@@ -34,6 +34,9 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 			Hostname: hostname, OwnerID: l.OwnerID(), Namespace: l.MaasMachine.Namespace, Machine: l.MaasMachine.Name,
 			Host: ref, Namesakes: l.record.CleanupSoFar().Namesakes, Addresses: l.record.Addresses,
 		}
+		if l.maas != nil && l.maas.Device {
+			left.Device = l.maas.SystemID
+		}
 		remembered, err := recorded.Add(ctx, func(d *record.Data) bool { return d.Leave(left, now) })
 		if err != nil {
 			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)

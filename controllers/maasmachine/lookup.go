@@ -4,6 +4,7 @@ package maasmachine
 
 import (
 	"context"
+	"errors"
 	"sort"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +18,13 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // lookup reads a machine that was acquired before from the inventory.
-func (r *Reconciler) lookup(_ context.Context, l *life) (outcome, error) {
+func (r *Reconciler) lookup(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine
 	if m.Spec.SystemID == "" {
 		return proceed, nil
@@ -37,13 +39,21 @@ func (r *Reconciler) lookup(_ context.Context, l *life) (outcome, error) {
 	if l.maas == nil {
 		return r.reportState(l, states.Vanished), nil
 	}
-	return proceed, nil
+	gone, err := r.look(ctx, l)
+	if gone {
+		return r.reportState(l, states.VMVanished), nil
+	}
+	return proceed, err
 }
 
 // readMachine reads the machine from the inventory; nil means that MAAS proved that it no longer has it.
 func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome, error) {
 	m := l.MaasMachine
-	seen := l.Inventory.Observe(m.Spec.SystemID, interest)
+	observe := l.Inventory.Observe
+	if l.record.Runs != "" {
+		observe = l.Inventory.ObserveDevice
+	}
+	seen := observe(m.Spec.SystemID, interest)
 	if err := l.Inventory.Health(); err != nil {
 		// It may have changed since the last response. The inventory triggers a reconcile when MAAS can be read again.
 		p := report.Explain(err)
@@ -103,10 +113,18 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 		return proceed, err
 	case foreign != nil:
 		return r.notOursAnyMore(l, foreign)
-	case len(found) == 0:
-		return r.awaitSettled(l), nil
+	case len(found) > 0:
+		return r.adoptOne(ctx, l, found)
 	}
-	return r.adoptOne(ctx, l, found)
+	if out := r.awaitSettled(l); out.Waits() || !l.record.Registers {
+		return out, nil
+	}
+	l.maas, err = l.Machines.LXD().FindDevice(ctx, l.vm(""), l.Identity().AgentName)
+	var taken *lxd.NameTakenError
+	if errors.As(err, &taken) {
+		return proceed, nil // It is not ours.
+	}
+	return proceed, err
 }
 
 // adoption finds machines that an earlier attempt acquired but could not record. It keeps one, and releases the others.
@@ -160,7 +178,7 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 		return found, nil, err
 	}
 	for _, m := range found {
-		isOurs, err := r.isOurVM(ctx, l, m)
+		isOurs, err := l.Machines.IsOurs(ctx, l.Identity(), m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -169,22 +187,6 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 		}
 	}
 	return found, nil, nil
-}
-
-// isOurVM reports whether a machine that has our VM's name is our VM. Any user of MAAS can add a machine of that name,
-// and with our VM as what MAAS switches: until it is acquired, only the key that MAAS switches it with proves that we
-// added it; or, if MAAS composed it when it had VM hosts, that the VM with these MAC addresses is on the host that we
-// chose.
-func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (bool, error) {
-	if m.Pod != nil || !prepared.Has(m.Status) {
-		return l.Machines.IsOurs(ctx, l.Identity(), m)
-	}
-	host, err := l.Machines.LXD().HostOf(ctx, m)
-	if err != nil || host != nil {
-		return host != nil, err
-	}
-	_, host, err = l.adoptVM(ctx, m)
-	return host != nil, ignoreConflict(err)
 }
 
 // awaitSettled waits while the outcome of a request for a machine, but one of these, is not known.
@@ -232,7 +234,7 @@ func (l *life) recordLeft(m client.Object) {
 func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
 	defer l.Inventory.Forget(extra.SystemID)
 	if l.IsLXD() {
-		return r.deleteVM(ctx, l, extra)
+		return r.deleteVM(ctx, l, l.vmOn(extra), extra)
 	}
 	l.record.Shown()
 	return l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {

@@ -52,20 +52,26 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Locked {
 		return waitForUnlock(l), nil
 	}
-	if err := r.deleteVM(ctx, l, l.maas); err != nil {
+	on := l.vmOn(l.maas)
+	if on.HostFirst {
+		if out := awaitHosts(l); out.Waits() {
+			return out, nil
+		}
+	}
+	err = r.deleteVM(ctx, l, on, l.maas)
+	if l.hostFirst = on.HostFirst && (err == nil || lxd.CantAsk(err)); l.hostFirst {
+		return proceed, nil
+	}
+	if err != nil {
 		return proceed, err
 	}
 	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas), nil // The inventory triggers a reconcile when it is gone.
 }
 
 // deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
-func (r *Reconciler) deleteVM(ctx context.Context, l *life, vm *maas.Machine) error {
-	on, err := l.vmOn(ctx, vm)
-	if err != nil {
-		return err
-	}
+func (r *Reconciler) deleteVM(ctx context.Context, l *life, on lxd.VM, vm *maas.Machine) error {
 	l.noteAddresses(vm)
-	if err := recordDeletion(ctx, l, on.HostRef); err != nil {
+	if err := recordDeletion(ctx, l, on.HostRef); err != nil || (on.HostFirst && on.HostRef == "") {
 		return err
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
@@ -129,7 +135,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its host, and is being deleted again", l.Identity().Hostname), nil
 		}
 		vm := l.vm(s.systemID)
-		vm.HostRef, vm.Namesakes = ref, s.namesakes
+		vm.HostRef, vm.Namesakes, vm.Elsewhere = ref, s.namesakes, s.own
 		if s.systemID == "" { // Otherwise it is not the VM whose addresses are recorded.
 			vm.Addresses = l.record.Addresses
 		}
@@ -154,7 +160,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 // deleted even if its VM could not be, and registers it as a new machine at the next refresh of the host. If another
 // user took the VM, an earlier attempt may have created a second one, which has another name in MAAS.
 func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, error) {
-	if l.maas != nil && l.foreign == nil {
+	if l.maas != nil && l.foreign == nil && !l.hostFirst {
 		return proceed, nil
 	}
 	if out := awaitHosts(l); out.Waits() {
@@ -240,6 +246,7 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 	if err != nil {
 		return proceed, err
 	}
+	l.mayRemain = l.mayRemain || !found.Never
 	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on host %s, which could not be asked since %s: %s. %s",
 		vm, found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
@@ -296,9 +303,9 @@ func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error)
 	if l.maas.Pod == nil && len(l.record.Hosts) <= 1 {
 		return proceed, nil // There is no other host than the VM's own.
 	}
-	on, err := l.vmOn(ctx, l.maas)
-	if err != nil || on.HostRef == "" {
-		return proceed, err
+	on := l.vmOn(l.maas)
+	if on.HostRef == "" {
+		return proceed, nil
 	}
 	if l.maas.Pod == nil && !slices.Contains(l.record.Hosts, on.HostRef) {
 		return proceed, nil // It is not adopted yet: one of the recorded VM hosts was its own.
@@ -342,4 +349,20 @@ func pauseOf(c record.Cleanup, now time.Time) time.Duration {
 // vmRetry returns the backoff after a VM was found again so many times.
 func vmRetry(times int) time.Duration {
 	return guard.Doubled(firstVMRetry, maxVMRetry, times)
+}
+
+// deregistration removes what MAAS has of a VM that no host has any more. If the VM may be left on a host, MAAS keeps it
+// with its address: no other VM gets that. An address of Kubernetes is given to the next MaasMachine by Kubernetes.
+func (r *Reconciler) deregistration(ctx context.Context, l *life) (outcome, error) {
+	if l.maas == nil || l.foreign != nil || (!l.hostFirst && !l.maas.Device) {
+		return proceed, nil
+	}
+	spec := l.MaasMachine.Spec
+	if l.mayRemain && spec.StaticIP == "" && spec.StaticIPPoolRef == nil && l.maas.Device {
+		return proceed, nil
+	}
+	_, err := l.Inventory.Change(l.maas.SystemID, func(*maas.Client) (*maas.Machine, error) {
+		return nil, l.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), l.maas, l.Identity().AgentName)
+	})
+	return proceed, err
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
@@ -16,18 +14,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// takeover adopts a VM that MAAS composed on a VM host, when MAAS has no VM hosts any more. Until its LXDHost leads to
-// LXD, the VM runs on as it is.
+// takeover marks a VM as ours, before it is deleted, that MAAS composed on a VM host when it had some: MAAS would delete
+// its machine alone, and the VM would run on.
 func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
-	if err := r.adoptComposed(ctx, l); err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("The VM can't be adopted yet", "hostname", l.Identity().Hostname, "problem", err.Error())
-	}
-	return proceed, nil
-}
-
-// takeoverForDeletion is takeover for a VM that is to be deleted: MAAS would delete its machine alone, and the VM would
-// run on.
-func (r *Reconciler) takeoverForDeletion(ctx context.Context, l *life) (outcome, error) {
 	err := r.adoptComposed(ctx, l)
 	var unprepared *lxd.NoSuccessorError
 	switch {
@@ -73,13 +62,4 @@ func (l *life) adoptVM(ctx context.Context, m *maas.Machine) (from string, host 
 		recorded = []string{l.Machines.LXD().HostRef(lxd.Host{Name: host})}
 	}
 	return l.Machines.LXD().AdoptVM(ctx, l.vm(m.SystemID), recorded, m.PhysicalAddresses())
-}
-
-// ignoreConflict returns nil for the error that a VM is not ours.
-func ignoreConflict(err error) error {
-	var none *lxd.NoSuccessorError
-	if lxdhost.KindOf(err) == lxdhost.KindConflict || (errors.As(err, &none) && none.LXDHost == "") {
-		return nil
-	}
-	return err
 }

@@ -95,6 +95,9 @@ var rescueFailed = Assessment{Then: Person, Reason: infrav1.RescueModeFailedReas
 var (
 	// Vanished is for a machine that MAAS does not have.
 	Vanished = Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Message: "is no longer in MAAS: delete the Machine", Lost: true}
+	// VMVanished is for a VM that its host does not have, and did not delete for us: nothing is made anew, because its
+	// disk is gone.
+	VMVanished = Assessment{Then: Replace, Reason: infrav1.MachineMissingReason, Message: "is no longer on its LXD host: delete the Machine", Lost: true}
 	// NoAddress is for a machine without addresses: MAAS reports them a moment after Deployed.
 	NoAddress = Assessment{Then: Moving, Reason: infrav1.DeployingReason, Message: "has no address", Phase: Deploying}
 )

@@ -25,6 +25,15 @@ type Device struct {
 
 func (d *Device) complete() bool { return d != nil && isSystemID(d.SystemID) }
 
+// AsMachine returns a device as a machine that MAAS neither switches nor installs: whether it runs, others know.
+func (d *Device) AsMachine() *Machine {
+	return &Machine{
+		Device: true, SystemID: d.SystemID, Hostname: d.Hostname, FQDN: d.FQDN, Owner: d.Owner, Description: d.Description, Zone: d.Zone,
+		IPAddresses: d.IPAddresses, Interfaces: d.Interfaces, WorkloadAnnotations: d.WorkloadAnnotations,
+		Status: StatusDeployed, StatusName: "Device", PowerState: PowerUnknown,
+	}
+}
+
 // CreateDeviceParams are the parameters of a device; empty fields are left out.
 type CreateDeviceParams struct {
 	Hostname     string

@@ -111,6 +111,9 @@ type Machine struct {
 	// Volumes are what is made of several, or of a part of one: RAIDs, logical volumes.
 	Volumes []*Disk `json:"virtualblockdevice_set"`
 	Tests
+
+	// Device: it is a device, see Device.AsMachine.
+	Device bool `json:"-"`
 }
 
 // Disk is the part of a block device that the provider uses; its size is in bytes.

@@ -139,6 +139,10 @@ func Explain(err error) Problem {
 		host        *lxd.LaterError
 		turn        *turns.LaterError
 		unprepared  *lxd.NoSuccessorError
+		nameTaken   *lxd.NameTakenError
+		otherIP     *lxd.OtherAddressError
+		noImage     *lxd.NoImageError
+		noSubnet    *lxd.NoSubnetError
 		unsettled   *record.UnsettledError
 		lost        *record.LostError
 	)
@@ -169,6 +173,14 @@ func Explain(err error) Problem {
 		return Problem{infrav1.EntitlementMissingReason, err.Error(), MendRetry}
 	case errors.As(err, &data):
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
+	case errors.As(err, &nameTaken):
+		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": rename it in MAAS, or delete the Machine", MendRetry}
+	case errors.As(err, &otherIP):
+		return Problem{infrav1.MAASRefusedReason, otherIP.Error(), MendRetry}
+	case errors.As(err, &noImage):
+		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
+	case errors.As(err, &noSubnet):
+		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &unprepared):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.As(err, &unsettled):

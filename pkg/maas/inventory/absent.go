@@ -36,7 +36,7 @@ func (i *Inventory) judgeAbsent(ctx context.Context) error {
 	var failed error
 	for _, id := range i.toCheck() {
 		asked := i.now()
-		machine, err := i.source.GetMachine(ctx, id)
+		machine, err := i.get(ctx, i.source, id)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -61,6 +61,25 @@ func (i *Inventory) judgeAbsent(ctx context.Context) error {
 	}
 	i.notify(i.applyChecks(checks))
 	return failed
+}
+
+// get asks a source for a machine, or for a device as one.
+func (i *Inventory) get(ctx context.Context, from source, systemID string) (*maas.Machine, error) {
+	if !i.isDevice(systemID) {
+		return from.GetMachine(ctx, systemID)
+	}
+	device, err := from.GetDevice(ctx, systemID)
+	if err != nil {
+		return nil, err
+	}
+	return device.AsMachine(), nil
+}
+
+func (i *Inventory) isDevice(systemID string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e := i.entries[systemID]
+	return e != nil && e.device
 }
 
 // check is MAAS's response for a single machine.

@@ -76,7 +76,7 @@ func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, li
 	for {
 		listed = ids[:min(len(ids), i.batch.next())]
 		asked = i.now()
-		machines, err = i.source.ListMachines(ctx, maas.MachineFilter{SystemIDs: listed})
+		machines, err = i.listAll(ctx, listed)
 		switch {
 		case ctx.Err() != nil:
 			return asked, nil, nil, ctx.Err()
@@ -98,4 +98,32 @@ func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, li
 			return asked, nil, nil, err
 		}
 	}
+}
+
+// listAll lists machines, and devices as machines: GET machines/ and GET devices/, as far as there are both.
+func (i *Inventory) listAll(ctx context.Context, ids []string) (machines []*maas.Machine, err error) {
+	var ofDevices, ofMachines []string
+	for _, id := range ids {
+		if i.isDevice(id) {
+			ofDevices = append(ofDevices, id)
+			continue
+		}
+		ofMachines = append(ofMachines, id)
+	}
+	if len(ofMachines) > 0 {
+		if machines, err = i.source.ListMachines(ctx, maas.MachineFilter{SystemIDs: ofMachines}); err != nil {
+			return nil, err
+		}
+	}
+	if len(ofDevices) == 0 {
+		return machines, nil
+	}
+	devices, err := i.source.ListDevices(ctx, maas.DeviceFilter{SystemIDs: ofDevices})
+	if err != nil {
+		return nil, err
+	}
+	for _, device := range devices {
+		machines = append(machines, device.AsMachine())
+	}
+	return machines, nil
 }

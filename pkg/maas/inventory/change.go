@@ -35,9 +35,9 @@ func isNews(err error) bool {
 	return !maas.HadNoEffect(err) || errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict) || errors.Is(err, maas.Unroutable)
 }
 
-// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/).
+// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/).
 func (i *Inventory) Read(ctx context.Context, systemID string) (*maas.Machine, error) {
-	return i.Change(systemID, func(client *maas.Client) (*maas.Machine, error) { return client.GetMachine(ctx, systemID) })
+	return i.Change(systemID, func(client *maas.Client) (*maas.Machine, error) { return i.get(ctx, client, systemID) })
 }
 
 // ChangeVMHosts makes a call that changes VM hosts. The next VMHosts reads them again.

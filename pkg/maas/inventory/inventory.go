@@ -97,6 +97,8 @@ type Inventory struct {
 type source interface {
 	ListMachines(ctx context.Context, filter maas.MachineFilter) ([]*maas.Machine, error)
 	GetMachine(ctx context.Context, systemID string) (*maas.Machine, error)
+	ListDevices(ctx context.Context, filter maas.DeviceFilter) ([]*maas.Device, error)
+	GetDevice(ctx context.Context, systemID string) (*maas.Device, error)
 	Version(ctx context.Context) (maas.Version, error)
 }
 
@@ -110,6 +112,7 @@ type entry struct {
 	missing  time.Time // when the first list was requested that lacked it, until MAAS was asked for it alone
 	checked  time.Time // when MAAS was last asked for it alone
 	unlisted bool      // MAAS has it, but lists lack it
+	device   bool      // it is a device of MAAS's
 	doubted  bool      // since a call failed, until MAAS has been asked: nobody may rely on the observation
 }
 
@@ -125,12 +128,22 @@ func New(client *maas.Client, opts Options) *Inventory {
 // Client returns the client of this inventory's identity. Calls that change a machine go through Change.
 func (i *Inventory) Client() *maas.Client { return i.client }
 
+// ObserveDevice is Observe for a device, which is observed as a machine: see maas.Device.AsMachine.
+func (i *Inventory) ObserveDevice(systemID string, interest Interest) Observation {
+	return i.observe(systemID, interest, true)
+}
+
 // Observe returns the observation of a machine, and tracks the machine from now on.
 func (i *Inventory) Observe(systemID string, interest Interest) Observation {
+	return i.observe(systemID, interest, false)
+}
+
+func (i *Inventory) observe(systemID string, interest Interest, device bool) Observation {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	tracked := i.entries[systemID] != nil
 	e := i.track(systemID)
+	e.device = e.device || device
 	if !tracked || (interest != Settled && e.interest == Settled) {
 		signal(i.wake)
 	}
@@ -145,7 +158,7 @@ func (i *Inventory) Observe(systemID string, interest Interest) Observation {
 func (i *Inventory) Track(machine *maas.Machine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.track(machine.SystemID)
+	i.track(machine.SystemID).device = machine.Device
 	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
 }
 

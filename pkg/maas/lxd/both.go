@@ -18,7 +18,7 @@ import (
 type both struct {
 	objects HostObjects
 	vmHosts *vmHosts
-	direct  *direct
+	*images
 }
 
 // NewComposer returns a Composer for the hosts of one MAAS. All composers must share refresher and servers.
@@ -26,7 +26,7 @@ func NewComposer(inventory *inventory.Inventory, refresher *HostRefresher, objec
 	objects = &current{objects: objects, inventory: inventory}
 	return &both{
 		objects: objects, vmHosts: newVMHosts(inventory, refresher),
-		direct: &direct{inventory: inventory, objects: objects, servers: servers, refs: map[string]string{}},
+		images: &images{direct: &direct{objects: objects, servers: servers}, registrar: &registrar{client: inventory.Client()}},
 	}
 }
 
@@ -42,11 +42,11 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 		return nil, listed
 	}
 	describe(hosts, objects)
-	entitled, err := b.direct.inventory.HasEntitlements(ctx) // Before LXDs are waited for.
+	entitled, err := b.vmHosts.inventory.HasEntitlements(ctx) // Before LXDs are waited for.
 	if err != nil {
 		return nil, err
 	}
-	direct := b.direct.list(ctx, objects, &spec, maxAge)
+	direct := b.list(ctx, objects, &spec, maxAge)
 	hosts = append(hosts, direct...)
 	switch {
 	case gone && len(direct) == 0:
@@ -54,50 +54,48 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 	case !entitled:
 		return hosts, nil
 	}
-	return hosts, markForbidden(ctx, b.direct.inventory, hosts)
-}
-
-// on returns the composer for a host.
-func (b *both) on(isDirect bool) Composer {
-	if isDirect {
-		return b.direct
-	}
-	return b.vmHosts
+	return hosts, markForbidden(ctx, b.vmHosts.inventory, hosts)
 }
 
 func (b *both) Project(ctx context.Context, host Host) (string, error) {
-	return b.on(host.IsDirect()).Project(ctx, host)
+	if host.IsDirect() {
+		return b.images.Project(ctx, host)
+	}
+	return b.vmHosts.Project(ctx, host)
 }
 
 func (b *both) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
-	return b.on(host.IsDirect()).Compose(ctx, permit, host, spec)
+	if host.IsDirect() {
+		return b.images.Compose(ctx, permit, host, spec)
+	}
+	return b.vmHosts.Compose(ctx, permit, host, spec)
 }
 
 func (b *both) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
-	return b.on(isDirectRef(vm.HostRef)).Decompose(ctx, permit, vm)
+	if vm.HostFirst {
+		return b.images.Decompose(ctx, permit, vm)
+	}
+	return b.vmHosts.Decompose(ctx, permit, vm)
 }
 
-func (b *both) Stop(ctx context.Context, permit maas.VMPermit, vm VM) error {
-	return b.on(isDirectRef(vm.HostRef)).Stop(ctx, permit, vm)
-}
-
-func (b *both) HostRef(host Host) string { return b.on(host.IsDirect()).HostRef(host) }
-
-func (b *both) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
-	return b.on(machine.Pod == nil).HostOf(ctx, machine)
+func (b *both) HostRef(host Host) string {
+	if host.IsDirect() {
+		return b.images.HostRef(host)
+	}
+	return b.vmHosts.HostRef(host)
 }
 
 // Find asks MAAS about a VM host, and where MAAS has none any more, the LXD of what was that VM host.
 func (b *both) Find(ctx context.Context, vm VM) (Presence, error) {
 	if isDirectRef(vm.HostRef) {
-		return b.direct.Find(ctx, vm)
+		return b.images.Find(ctx, vm)
 	}
 	found, err := b.vmHosts.Find(ctx, vm)
 	if err != nil || !errors.Is(found.Why, maas.Gone) {
 		return found, err
 	}
 	b.vmHosts.inventory.DropVMHosts()
-	return b.direct.findFormer(ctx, vm, found)
+	return b.findFormer(ctx, vm, found)
 }
 
 // Adopt marks a VM in LXD that MAAS composed on what was a VM host. Its interfaces must have the addresses.
@@ -105,9 +103,5 @@ func (b *both) Adopt(ctx context.Context, vm VM, recorded, addresses []string) (
 	if _, has, err := b.vmHosts.inventory.AnyVMHosts(ctx, hostsMaxAge); err != nil || has {
 		return "", nil, err
 	}
-	return b.direct.Adopt(ctx, vm, recorded, addresses)
-}
-
-func (b *both) Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (bool, error) {
-	return b.on(isDirectRef(vm.HostRef)).Rekey(ctx, vm, fingerprint, put)
+	return b.images.Adopt(ctx, vm, recorded, addresses)
 }

@@ -3,8 +3,8 @@
 // Package lxd chooses hosts for LXD virtual machines, and creates and removes the VMs.
 //
 // Placement is pure (place.go). Everything that happens on a host is behind the interface Composer, of which there are
-// two: MAAS's VM hosts (vmhosts.go), which MAAS 4.0 no longer has, and LXD's own API (direct.go). Nothing above that
-// interface may know which of them made a VM.
+// two: MAAS's VM hosts (vmhosts.go), which MAAS 4.0 no longer has, and images on LXDHosts (images.go). Nothing above
+// that interface may know which of them made a VM.
 package lxd
 
 import (
@@ -28,27 +28,28 @@ type Composer interface {
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: search for it by VMSpec.Hostname.
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
-	// Decompose removes a VM from MAAS and from its host. The caller waits until MAAS no longer has it, and then checks
-	// its host: Find.
+	// Start starts a VM that Compose has left stopped, on the host in VM.HostRef. One that runs is not changed.
+	Start(ctx context.Context, vm VM) error
+	// Observe returns what the host in VM.HostRef shows of a VM that MAAS does not switch, as seen at most maxAge ago.
+	Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error)
+	// Decompose removes a VM from its host, and, unless VM.HostFirst, from MAAS. The caller waits until MAAS no longer
+	// has it, and then checks its host: Find.
 	Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error
-	// Stop cuts the power of a VM on the host in VM.HostRef.
-	Stop(ctx context.Context, permit maas.VMPermit, vm VM) error
+	// Forget removes from MAAS what it has of a VM that no host has any more, after VM.HostFirst. mark is the agent
+	// name.
+	Forget(ctx context.Context, permit maas.Permit, machine *maas.Machine, mark string) error
+	// FindDevice returns what MAAS has of a VM that Compose may have left without its host; nil if there is nothing.
+	FindDevice(ctx context.Context, vm VM, mark string) (*maas.Machine, error)
 	// HostRef returns the reference to a host that is recorded, for VM.HostRef: one line without commas. It is kept as
 	// long as the host may have the VM.
 	HostRef(host Host) string
-	// HostOf returns the host that a VM in MAAS is on, with its name and what HostRef needs; nil if it is not known.
-	HostOf(ctx context.Context, machine *maas.Machine) (*Host, error)
 	// Adopt makes a VM ours on its host that MAAS composed on one of the recorded VM hosts, when MAAS has no VM hosts
 	// any more. The VM's interfaces must have the addresses, and no other. It returns the reference to that VM host,
 	// and the host as it is now; nil if MAAS has VM hosts, or if none has the VM.
 	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindConflict: the VM is not ours.
 	Adopt(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error)
-	// Rekey calls put if MAAS does not switch a VM as its host in VM.HostRef says, with the key pair of a client
-	// certificate's fingerprint. done is false if the host has another pair now, or can't be used. A VM on a VM host is
-	// done: MAAS has its keys.
-	Rekey(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (done bool, err error)
-	// Find reports whether the host in VM.HostRef still has a VM that MAAS does not know. An error means that MAAS
-	// can't be asked. A host that is gone has no VMs.
+	// Find reports whether the host in VM.HostRef still has a VM. An error means that MAAS can't be asked. A host that
+	// is gone has no VMs.
 	Find(ctx context.Context, vm VM) (Presence, error)
 }
 
@@ -92,6 +93,8 @@ type Host struct {
 	StoragePools []StoragePool
 	// Architecture of its VMs, in MAAS's form: amd64/generic. "" while it is not known.
 	Architecture string
+	// Images are those that the host has itself; MAAS has those for its VM hosts.
+	Images []string
 	// Capacity includes over-commit; Used is MAAS's figure. Cores, MiB and GB.
 	Capacity, Used Resources
 	// Largest is the most that a single VM can have: over-commit applies only to all VMs together.
@@ -188,6 +191,8 @@ type VMSpec struct {
 	Tags, NotTags                                      []string
 	// Processors are those that there is an image for (amd64 and so on); none: they are not known.
 	Processors []string
+	// NoMAASImage: MAAS has no image for them, which its VM hosts need.
+	NoMAASImage bool
 	// MoreDisks are the VM's disks beside the root disk.
 	MoreDisks []Disk
 	// Hardware are devices of the host for the VM, in LXD's form, by name. VM hosts of MAAS can't give any.
@@ -249,9 +254,13 @@ type VM struct {
 	HostRef string
 	// Commissions means that MAAS commissions it, as Compose requested.
 	Commissions bool
-	// Certificate is the fingerprint of the client certificate with which MAAS switches it, as Compose requested; "" on
-	// a VM host.
-	Certificate string
+	// HostFirst means that MAAS neither switches it nor deletes it: its host is asked, and MAAS forgets it last. What is
+	// in HostRef is recorded before it is started.
+	HostFirst bool
+	// Machine is what MAAS shows of it, if Compose knows that.
+	Machine *maas.Machine
+	// Elsewhere is for Find alone: the reference to the host that it runs on. Another one is searched for.
+	Elsewhere string
 	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in
 	// under another name. SystemID, if it is set, is then that of the right one.
 	Namesakes bool

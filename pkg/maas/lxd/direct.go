@@ -14,7 +14,6 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
 const (
@@ -24,14 +23,10 @@ const (
 	directRetry = 10 * time.Second
 )
 
-// direct makes VMs through LXD's own API, and enlists them in MAAS (POST machines/ with the power driver lxd).
+// direct knows the LXDHosts whose VMs are made through LXD's own API.
 type direct struct {
-	inventory *inventory.Inventory
-	objects   HostObjects
-	servers   *lxdhost.Connections
-
-	mu   sync.Mutex
-	refs map[string]string // the reference to each VM's host, by system id
+	objects HostObjects
+	servers *lxdhost.Connections
 }
 
 // DirectError is an error of an LXD host.
@@ -58,20 +53,6 @@ func (e *DirectError) sent() bool {
 	var failed *lxdhost.Error
 	return errors.As(e.cause, &failed) && failed.Sent
 }
-
-// NotEnlistedError means that the VM is on its host, and that MAAS did not take it, as far as is known.
-type NotEnlistedError struct {
-	Host  string
-	cause error
-}
-
-// Error names the host, and MAAS's error.
-func (e *NotEnlistedError) Error() string {
-	return fmt.Sprintf("the VM was made on LXD host %s, and MAAS did not add it: %s", e.Host, maas.Message(e.cause))
-}
-
-// Unwrap returns MAAS's error.
-func (e *NotEnlistedError) Unwrap() error { return e.cause }
 
 // list returns the hosts among the objects that may be for VMs of a spec. One that can't be read is not Reachable; nor
 // is one that is not for the VMs: neither its Secrets nor its LXD is asked.
@@ -162,9 +143,12 @@ func fill(host *Host, reading lxdhost.Reading) {
 			Name: pool.Name, Default: pool.Name == object.StoragePool, Available: int((pool.TotalBytes - taken) / gigabyte),
 		})
 	}
+	for _, image := range reading.Images {
+		host.Images = append(host.Images, image.Aliases...)
+	}
 	host.Machine = &HostMachine{}
 	for _, bridge := range reading.Bridges {
-		iface := HostInterface{Name: bridge.Name, Bootable: true} // Whether there is DHCP, the first boot shows.
+		iface := HostInterface{Name: bridge.Name, Bootable: true} // Nothing boots from it.
 		if bridge.Name == object.Bridge && object.Subnet.IsValid() {
 			iface.Subnets = append(iface.Subnets, object.Subnet.Masked())
 		}
@@ -188,15 +172,6 @@ func architecture(linux string) string {
 	return ""
 }
 
-// Hosts returns the LXDHosts whose VMs are made through LXD's own API, with LXD's figures.
-func (d *direct) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error) {
-	objects, err := d.objects.HostObjects(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing LXDHosts: %w", err)
-	}
-	return d.list(ctx, objects, &spec, maxAge), nil
-}
-
 // Project returns the project of the LXDHost.
 func (d *direct) Project(_ context.Context, host Host) (string, error) {
 	return host.Object.Server.Project, nil
@@ -204,37 +179,6 @@ func (d *direct) Project(_ context.Context, host Host) (string, error) {
 
 // HostRef returns the name of the LXDHost.
 func (d *direct) HostRef(host Host) string { return DirectRef(host.Object.Namespace, host.Object.Name) }
-
-// Compose makes a VM in LXD, and enlists it in MAAS, which switches it on and commissions it. *DirectError: the VM was
-// not made, as far as is known; *NotEnlistedError: it is there, and MAAS may have it.
-func (d *direct) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
-	object, err := d.upToDate(ctx, host, &spec)
-	if err != nil {
-		return VM{}, err
-	}
-	server, err := d.servers.Host(ctx, object.Server)
-	if err != nil {
-		return VM{}, &DirectError{Host: object.Name, cause: err}
-	}
-	wanted := toInstance(object, spec)
-	wanted.SendBefore, _ = permit.SendBefore()
-	if err := server.Create(ctx, wanted); err != nil {
-		return VM{}, &DirectError{Host: object.Name, cause: err}
-	}
-	machine, err := d.inventory.Client().CreateMachine(ctx, permit, maas.CreateMachineParams{
-		Hostname: spec.Hostname, Architecture: host.Architecture, MACAddresses: macAddresses(wanted, spec), Power: object.power(spec.Hostname),
-		Zone: object.Zone, Pool: object.ResourcePool, Cores: spec.Cores, Memory: spec.Memory, Commission: true,
-	})
-	if err != nil {
-		return VM{}, &NotEnlistedError{Host: object.Name, cause: err}
-	}
-	d.remember(machine.SystemID, d.HostRef(host))
-	certificate, _ := object.Server.Client()
-	return VM{
-		SystemID: machine.SystemID, Hostname: spec.Hostname, Host: object.Name, Project: spec.Project, HostRef: d.HostRef(host),
-		Commissions: true, Certificate: certificate,
-	}, nil
-}
 
 // upToDate returns the host as it was chosen, if it may still have the VM, with the key pair that it has now, after the
 // call was recorded: an earlier one that nobody is known to use is not trusted for long.
@@ -249,18 +193,6 @@ func (d *direct) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostOb
 	}
 	host.Object = &object
 	return &object, mayStill(&host, spec)
-}
-
-// power returns how MAAS switches a VM of the host. The address has its scheme: MAAS takes a machine with exactly the
-// parameters of a VM host for a VM of it, and destroys the VM with the machine.
-func (o *HostObject) power(instance string) maas.LXDPower {
-	return maas.LXDPower{
-		VMHostPower: maas.VMHostPower{
-			PowerAddress: "https://" + o.Server.Address, Project: o.Server.Project,
-			Certificate: string(o.Server.ClientCertificate), Key: string(o.Server.ClientKey),
-		},
-		InstanceName: instance,
-	}
 }
 
 // toInstance returns the VM in LXD's terms.
@@ -308,66 +240,6 @@ func deviceMAC(spec VMSpec, device Device) string {
 	return lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname+"/"+device.Name).String()
 }
 
-// macAddresses returns the addresses in the order of the devices. MAAS names the interfaces eth0, eth1 and so on.
-func macAddresses(wanted lxdhost.Spec, spec VMSpec) []string {
-	macs := []string{wanted.MAC.String()}
-	for i, device := range spec.Devices {
-		if i > 0 {
-			macs = append(macs, deviceMAC(spec, device))
-		}
-	}
-	return macs
-}
-
-// Decompose deletes the VM on its host, and then its machine in MAAS, which would not switch it off (DELETE
-// machines/{id}/). If the host does not respond, a machine is deleted all the same: Find shows what is left. The error
-// is maas.Unavailable then if LXD may still do what it was asked for.
-func (d *direct) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
-	object, err := d.object(ctx, vm.HostRef)
-	if err != nil {
-		return err
-	}
-	var late error
-	if object != nil {
-		err := d.deleteInstance(ctx, permit, object, vm)
-		// Without a machine there is nothing else to delete.
-		if err != nil && (vm.SystemID == "" || !lost(err)) {
-			return err
-		}
-		if errors.Is(err, maas.Unavailable) {
-			late = err
-		}
-	}
-	if vm.SystemID == "" {
-		return d.deleteStranger(ctx, permit.Machine(), vm)
-	}
-	defer d.forget(vm.SystemID)
-	err = d.inventory.Client().DeleteMachine(ctx, permit.Machine(), vm.SystemID)
-	if late != nil && maas.HadNoEffect(err) {
-		return late
-	}
-	return err
-}
-
-// deleteStranger deletes the machine that MAAS added when a VM booted that MAAS did not have: New, nobody's, and with
-// the VM's address (GET machines/?mac_address=).
-func (d *direct) deleteStranger(ctx context.Context, permit maas.Permit, vm VM) error {
-	mac := lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()
-	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{mac}})
-	if err != nil {
-		return fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
-	}
-	for _, m := range machines {
-		if m.Status != maas.StatusNew || m.Owner != "" {
-			continue
-		}
-		if err := d.inventory.Client().DeleteMachine(ctx, permit, m.SystemID); err != nil && !errors.Is(err, maas.NotFound) {
-			return err
-		}
-	}
-	return nil
-}
-
 // deleteInstance deletes a VM in LXD. Another's of that name is not changed.
 func (d *direct) deleteInstance(ctx context.Context, permit maas.VMPermit, object *HostObject, vm VM) error {
 	server, err := d.serverFor(ctx, permit, object)
@@ -389,78 +261,6 @@ func lost(err error) bool {
 	return false
 }
 
-// Stop cuts the power of a VM on its host.
-func (d *direct) Stop(ctx context.Context, permit maas.VMPermit, vm VM) error {
-	object, err := d.object(ctx, vm.HostRef)
-	if err != nil {
-		return err
-	}
-	if object == nil {
-		return fmt.Errorf("stopping VM %s: its LXDHost is gone", vm.Hostname)
-	}
-	server, err := d.serverFor(ctx, permit, object)
-	if err == nil {
-		err = server.Stop(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
-	}
-	if err != nil {
-		return &DirectError{Host: object.Name, cause: err}
-	}
-	return nil
-}
-
-// Find asks the LXD of the host.
-func (d *direct) Find(ctx context.Context, vm VM) (Presence, error) {
-	object, err := d.object(ctx, vm.HostRef)
-	if err != nil {
-		return Presence{}, err
-	}
-	if object == nil {
-		name := nameIn(vm.HostRef)
-		return Presence{State: Unreachable, Host: name, Never: true, Why: fmt.Errorf("there is no LXDHost %s any more", name)}, nil
-	}
-	return d.findOn(ctx, object, vm)
-}
-
-// findOn asks the LXD of a host, and, if it has the VM, MAAS: a VM that another user acquired is theirs (GET machines/
-// ?mac_address=).
-func (d *direct) findOn(ctx context.Context, object *HostObject, vm VM) (Presence, error) {
-	server, err := d.server(ctx, object)
-	var found lxdhost.VM
-	if err == nil {
-		found, err = server.Find(ctx, vm.Hostname, vm.Marks)
-	}
-	if err != nil {
-		return notFound(object, err), nil
-	}
-	runsOn, err := d.hostOfMachine(ctx, vm.SystemID)
-	if err != nil || (runsOn != nil && runsOn.Object.isSameProject(object)) { // Two LXDHosts may lead to the same LXD.
-		return Presence{State: Gone, Host: object.Name}, err
-	}
-	machines, err := d.inventory.Client().ListMachines(ctx, maas.MachineFilter{MACAddresses: []string{found.MAC.String()}})
-	if err != nil {
-		return Presence{}, fmt.Errorf("searching for a machine with the address of VM %s: %w", vm.Hostname, err)
-	}
-	for _, m := range machines {
-		if m.SystemID == vm.SystemID && runsOn != nil {
-			continue // It has this address, too, and is on another host.
-		}
-		if m.SystemID == vm.SystemID || !m.Unacquired() {
-			return Presence{State: Gone, Host: object.Name}, nil
-		}
-	}
-	vm.SystemID, vm.Host = "", object.Name
-	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
-}
-
-// hostOfMachine returns the host of the machine that a search leaves out. nil: there is no such machine, or its host is
-// not known.
-func (d *direct) hostOfMachine(ctx context.Context, systemID string) (*Host, error) {
-	if systemID == "" {
-		return nil, nil
-	}
-	return d.HostOf(ctx, &maas.Machine{SystemID: systemID})
-}
-
 // notFound returns what an error of LXD says of a VM.
 func notFound(object *HostObject, err error) Presence {
 	switch lxdhost.KindOf(err) {
@@ -468,44 +268,6 @@ func notFound(object *HostObject, err error) Presence {
 		return Presence{State: Gone, Host: object.Name}
 	}
 	return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: err}
-}
-
-// HostOf finds the host by the machine's power parameters (GET machines/{id}/ op=power_parameters): they are ours only
-// if the key is. nil: the VM was not made by this manager through LXD's own API.
-func (d *direct) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
-	objects, err := d.objects.HostObjects(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing LXDHosts: %w", err)
-	}
-	ref := d.remembered(machine.SystemID)
-	var power maas.LXDPower
-	if ref == "" {
-		power, err = d.inventory.Client().PowerParameters(ctx, machine.SystemID)
-		if err != nil {
-			return nil, fmt.Errorf("reading on which LXD host machine %s is: %w", machine.SystemID, err)
-		}
-	}
-	for i := range objects {
-		object := &objects[i]
-		host := unread(object)
-		if object.Direct && (d.HostRef(host) == ref || (ref == "" && object.switches(ctx, power))) {
-			d.remember(machine.SystemID, d.HostRef(host))
-			return &host, nil
-		}
-	}
-	return nil, nil
-}
-
-// switches reports whether MAAS switches a machine with the host's keys. Its Secrets are read only if the rest is so.
-func (o *HostObject) switches(ctx context.Context, power maas.LXDPower) bool {
-	like := func(o *HostObject) maas.LXDPower { return o.power(power.InstanceName) }
-	keyless := like(o)
-	keyless.Certificate, keyless.Key = power.Certificate, power.Key
-	if !keyless.Equal(power) {
-		return false
-	}
-	opened := o.opened(ctx, "", secretsMaxAge)
-	return opened.Direct && like(opened).Equal(power)
 }
 
 // object returns the LXDHost of a reference, as its Secrets are now; nil if it is gone. One that can't be used for this
@@ -541,20 +303,3 @@ func (d *direct) server(ctx context.Context, object *HostObject) (*lxdhost.Host,
 	return d.servers.Host(ctx, object.Server)
 }
 
-func (d *direct) remember(systemID, ref string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.refs[systemID] = ref
-}
-
-func (d *direct) forget(systemID string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.refs, systemID)
-}
-
-func (d *direct) remembered(systemID string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.refs[systemID]
-}

@@ -74,15 +74,19 @@ func TestAVMInLXDsTerms(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the VM differs (-want +got):\n%s", diff)
 	}
-	if macs := macAddresses(got, spec); !cmp.Equal(macs, []string{want.MAC.String(), second}) || second == want.MAC.String() {
-		t.Errorf("MAAS is told of the addresses %v", macs)
+	object.Subnet = netip.MustParsePrefix("10.1.0.7/24")
+	spec.Devices[0].Bridge = ""
+	cards := []card{
+		{MAC: want.MAC.String(), Subnet: netip.MustParsePrefix("10.1.0.0/24")},
+		{MAC: second, Name: "eth1", Subnet: netip.MustParsePrefix("10.2.0.0/24")},
+	}
+	registered, err := object.registration(spec)
+	if diff := cmp.Diff(cards, registered.Cards, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" || err != nil || second == want.MAC.String() {
+		t.Errorf("MAAS is told of other cards (-want +got), %v:\n%s", err, diff)
 	}
 	if plain := toInstance(object, with(func(s *VMSpec) { s.StoragePool, s.Profile = "fast", "gpu" })); plain.Root.Pool != "fast" || plain.Bridge != "br0" ||
 		!cmp.Equal(plain.Profiles, []string{"gpu"}) {
 		t.Errorf("got %+v", plain)
-	}
-	if power := object.power("vm"); power.PowerAddress != "https://10.0.0.1:8443" || power.InstanceName != "vm" || power.Project != "maas" {
-		t.Errorf("MAAS switches it with %+v", power)
 	}
 }
 
@@ -93,14 +97,14 @@ func TestWhatAFailedComposeLeaves(t *testing.T) {
 		err             error
 		nothing, inTime bool
 	}{
-		"LXD was not reached":       {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnreachable}}, true, true},
-		"LXD has no room":           {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindNoRoom}}, true, true},
-		"LXD did not respond":       {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnreachable, Sent: true}}, false, false},
-		"LXD is still at it":        {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnfinished, Sent: true}}, false, false},
-		"LXD failed":                {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindOther, Sent: true}}, false, true},
-		"MAAS refused":              {refused, true, true},
-		"MAAS refused the VM there": {&NotEnlistedError{cause: refused}, false, true},
-		"MAAS did not respond":      {&NotEnlistedError{cause: &maas.Error{Kind: maas.Unavailable}}, false, false},
+		"LXD was not reached":     {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnreachable}}, true, true},
+		"LXD has no room":         {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindNoRoom}}, true, true},
+		"LXD did not respond":     {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnreachable, Sent: true}}, false, false},
+		"LXD is still at it":      {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindUnfinished, Sent: true}}, false, false},
+		"LXD failed":              {&DirectError{cause: &lxdhost.Error{Kind: lxdhost.KindOther, Sent: true}}, false, true},
+		"MAAS refused":            {refused, true, true},
+		"MAAS refused the device": {&NotRegisteredError{cause: refused}, true, true},
+		"MAAS did not respond":    {&NotRegisteredError{cause: &maas.Error{Kind: maas.Unavailable}}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := NotComposed(tc.err); got != tc.nothing {

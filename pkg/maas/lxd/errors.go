@@ -62,7 +62,6 @@ func IsRefusal(err error) bool {
 // before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
 // create_machine). LXD may have made a part of the VM.
 func NotComposed(err error) bool {
-	var notEnlisted *NotEnlistedError
 	var direct *DirectError
 	var later *LaterError
 	var notAllowed *NotAllowedError
@@ -70,12 +69,17 @@ func NotComposed(err error) bool {
 	switch {
 	case errors.As(err, &notRegistered):
 		return true
-	case errors.As(err, &notEnlisted):
-		return false
 	case errors.As(err, &direct):
 		return !direct.sent()
 	case errors.As(err, &later), errors.As(err, &notAllowed), maas.NotSent(err), maas.InvalidField(err, "hostname"):
 		return true
 	}
 	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
+}
+
+// CantAsk reports whether a host can't be asked for a VM: it does not respond, or not with what is known of it, or its
+// LXDHost is gone.
+func CantAsk(err error) bool {
+	var gone *GoneLXDHostError
+	return errors.As(err, &gone) || lost(err)
 }

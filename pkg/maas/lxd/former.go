@@ -30,15 +30,15 @@ func (e *NoSuccessorError) Error() string {
 
 // former returns the LXDHost that was the VM host of a VM, as far as it leads to LXD, and allows the VM's namespace:
 // what it says of a VM decides whether that is gone.
-func (d *direct) former(ctx context.Context, vm VM) (*HostObject, error) {
-	objects, err := d.objects.HostObjects(ctx)
+func (i *images) former(ctx context.Context, vm VM) (*HostObject, error) {
+	objects, err := i.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
 	id, name := parseHostRef(vm.HostRef)
 	missing := &NoSuccessorError{VMHost: name}
-	for i := range objects {
-		o := &objects[i]
+	for at := range objects {
+		o := &objects[at]
 		switch {
 		case o.VMHostID == 0 || (id != 0 && o.VMHostID != id) || (id == 0 && o.Name != name) || !o.Allows(vm.Namespace):
 		case o.Direct:
@@ -51,10 +51,10 @@ func (d *direct) former(ctx context.Context, vm VM) (*HostObject, error) {
 }
 
 // Adopt marks the VM in LXD (PATCH instances/NAME), on the first of the recorded VM hosts that has it.
-func (d *direct) Adopt(ctx context.Context, vm VM, recorded, addresses []string) (string, *Host, error) {
+func (i *images) Adopt(ctx context.Context, vm VM, recorded, addresses []string) (string, *Host, error) {
 	for _, ref := range vmHostRefs(recorded) {
 		vm.HostRef = ref
-		host, err := d.adoptOn(ctx, vm, addresses)
+		host, err := i.adoptOn(ctx, vm, addresses)
 		if lxdhost.KindOf(err) != lxdhost.KindNotFound {
 			return ref, host, err
 		}
@@ -62,21 +62,20 @@ func (d *direct) Adopt(ctx context.Context, vm VM, recorded, addresses []string)
 	return "", nil, nil
 }
 
-func (d *direct) adoptOn(ctx context.Context, vm VM, addresses []string) (*Host, error) {
-	object, err := d.former(ctx, vm)
+func (i *images) adoptOn(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+	object, err := i.former(ctx, vm)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.adopt(ctx, object, vm, addresses); err != nil {
+	if err := i.adopt(ctx, object, vm, addresses); err != nil {
 		return nil, &DirectError{Host: object.Name, cause: err}
 	}
 	host := unread(object)
-	d.remember(vm.SystemID, d.HostRef(host))
 	return &host, nil
 }
 
-func (d *direct) adopt(ctx context.Context, object *HostObject, vm VM, addresses []string) error {
-	server, err := d.server(ctx, object)
+func (i *images) adopt(ctx context.Context, object *HostObject, vm VM, addresses []string) error {
+	server, err := i.server(ctx, object)
 	if err != nil {
 		return err
 	}
@@ -85,8 +84,8 @@ func (d *direct) adopt(ctx context.Context, object *HostObject, vm VM, addresses
 
 // findFormer looks for a VM that MAAS does not have any more on what was its VM host. Its addresses prove that it is
 // ours, or our marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
-func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
-	object, err := d.former(ctx, vm)
+func (i *images) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
+	object, err := i.former(ctx, vm)
 	var missing *NoSuccessorError
 	if errors.As(err, &missing) {
 		asked.Why, asked.Never = err, missing.LXDHost == ""
@@ -95,12 +94,13 @@ func (d *direct) findFormer(ctx context.Context, vm VM, asked Presence) (Presenc
 	if err != nil {
 		return Presence{}, err
 	}
-	if err := d.adopt(ctx, object, vm, vm.Addresses); err != nil {
+	if err := i.adopt(ctx, object, vm, vm.Addresses); err != nil {
 		if len(vm.Addresses) == 0 && lxdhost.KindOf(err) == lxdhost.KindConflict {
 			return Presence{State: Unreachable, Host: object.Name, Never: true, Why: err}, nil
 		}
 		return notFound(object, err), nil
 	}
-	vm.HostRef = d.HostRef(unread(object))
-	return d.findOn(ctx, object, vm)
+	vm.HostRef = i.HostRef(unread(object))
+	vm.HostFirst = true
+	return i.Find(ctx, vm)
 }

@@ -4,6 +4,7 @@ package lxd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -96,7 +97,7 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	}
 	return VM{
 		SystemID: device.SystemID, Hostname: spec.Hostname, Namespace: spec.Namespace, Host: object.Name,
-		Project: object.Server.Project, Marks: spec.Marks, HostRef: i.HostRef(host),
+		Project: object.Server.Project, Marks: spec.Marks, HostRef: i.HostRef(host), HostFirst: true, Machine: device.AsMachine(),
 	}, nil
 }
 
@@ -177,6 +178,8 @@ func (i *images) at(ctx context.Context, vm VM) (*HostObject, *lxdhost.Host, err
 type Seen struct {
 	// State is "" if it shows no VM of the name with its marks.
 	State lxdhost.State
+	// Pool is the resource pool of the host.
+	Pool string
 	// At is when it was read.
 	At time.Time
 }
@@ -194,7 +197,7 @@ func (i *images) Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen
 	if err != nil {
 		return Seen{}, &DirectError{Host: object.Name, cause: err}
 	}
-	seen := Seen{At: reading.At}
+	seen := Seen{At: reading.At, Pool: object.ResourcePool}
 	isIt := func(there lxdhost.VM) bool { return there.Name == vm.Hostname && there.Marks.Prove(vm.Marks) }
 	if at := slices.IndexFunc(reading.VMs, isIt); at >= 0 {
 		seen.State = reading.VMs[at].State
@@ -215,7 +218,7 @@ func (i *images) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) err
 	return i.deleteInstance(ctx, permit, object, vm)
 }
 
-// Find asks the LXD of the host for a VM.
+// Find asks the LXD of the host for a VM; not for the one that runs on the host in VM.Elsewhere.
 func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 	object, err := i.object(ctx, vm.HostRef)
 	if err != nil {
@@ -232,12 +235,34 @@ func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 	if err != nil {
 		return notFound(object, err), nil
 	}
-	vm.Host = object.Name
+	if own, err := i.object(ctx, vm.Elsewhere); err != nil || (own != nil && own.isSameProject(object)) {
+		return Presence{State: Gone, Host: object.Name}, err // Two LXDHosts lead to the same LXD.
+	}
+	vm.Host, vm.HostFirst = object.Name, true
 	return Presence{State: Present, Host: object.Name, VM: &vm}, nil
 }
 
-// Deregister deletes the device of a VM that no host has any more, and returns nil when MAAS has proven that it is
-// gone. *NameTakenError: it does not have the mark, and is not changed.
-func (i *images) Deregister(ctx context.Context, permit maas.Permit, device *maas.Device, mark string) error {
-	return i.registrar.Unregister(ctx, permit, device, mark)
+// Forget deletes what MAAS has of a VM that no host has any more: its device, or the machine of one that MAAS composed
+// when it had VM hosts (DELETE machines/{id}/). It returns nil when MAAS has proven that a device is gone.
+// *NameTakenError: the device does not have the mark, and is not changed.
+func (i *images) Forget(ctx context.Context, permit maas.Permit, machine *maas.Machine, mark string) error {
+	if machine.Device {
+		return i.registrar.Unregister(ctx, permit, machine, mark)
+	}
+	err := i.registrar.client.DeleteMachine(ctx, permit, machine.SystemID)
+	if err != nil && !errors.Is(err, maas.NotFound) {
+		return fmt.Errorf("deleting machine %s: %w", machine.SystemID, err)
+	}
+	return nil
+}
+
+// FindDevice returns the device of a VM that was to be made on any of the hosts; nil if MAAS shows none.
+// *NameTakenError: the one that has the name is not ours.
+func (i *images) FindDevice(ctx context.Context, vm VM, mark string) (*maas.Machine, error) {
+	want := registration{Hostname: vm.Hostname, Mark: mark, Cards: []card{{MAC: lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()}}}
+	device, err := i.registrar.Find(ctx, want)
+	if device == nil {
+		return nil, err
+	}
+	return device.AsMachine(), err
 }

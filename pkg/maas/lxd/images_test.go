@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
@@ -51,7 +54,7 @@ func newImageHost(t *testing.T) *imageHost {
 		Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
 	}
 	b.images = &images{
-		direct:    &direct{inventory: b.registry.inventory, objects: b, servers: &lxdhost.Connections{}, refs: map[string]string{}},
+		direct:    &direct{objects: b, servers: &lxdhost.Connections{}},
 		registrar: b.registry.registrar,
 	}
 	return b
@@ -147,17 +150,34 @@ func (b *imageHost) composed(spec VMSpec) VM {
 // remove deletes VM and device, as often as that takes.
 func (b *imageHost) remove(vm VM) {
 	b.t.Helper()
-	if err := b.Decompose(b.t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
-		b.t.Fatal(err)
-	}
+	b.eventually(func(ctx context.Context) error { return b.Decompose(ctx, maas.UnrecordedVM("a test"), vm) })
 	if found, err := b.Find(b.t.Context(), vm); err != nil || found.State != Gone {
 		b.t.Fatalf("the VM is %+v: %v", found, err)
 	}
-	if err := b.Deregister(b.t.Context(), aTest, b.only(), registeredMark); err != nil {
+	if err := b.Forget(b.t.Context(), aTest, b.only().AsMachine(), registeredMark); err != nil {
 		b.t.Fatal(err)
 	}
 	if left, err := b.client.ListDevices(b.t.Context(), maas.DeviceFilter{}); err != nil || len(left)+len(b.server.VMs(b.t)) > 0 {
 		b.t.Errorf("left are %v and %v: %v", left, b.server.VMs(b.t), err)
+	}
+}
+
+// started starts a VM, as soon as LXD has ended what it does with it.
+func (b *imageHost) started(vm VM) {
+	b.t.Helper()
+	b.eventually(func(ctx context.Context) error { return b.Start(ctx, vm) })
+}
+
+// eventually repeats what LXD may be too busy for.
+func (b *imageHost) eventually(do func(context.Context) error) {
+	b.t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = do(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		b.t.Fatalf("%v: %v", err, last)
 	}
 }
 
@@ -204,7 +224,7 @@ func TestTheLifeOfAVMFromAnImage(t *testing.T) {
 		t.Errorf("the VM is %s", b.seen(vm))
 	}
 	calls = b.calls(func() {
-		if err := b.Deregister(t.Context(), aTest, device, registeredMark); err != nil {
+		if err := b.Forget(t.Context(), aTest, device.AsMachine(), registeredMark); err != nil {
 			t.Error(err)
 		}
 	})
@@ -236,9 +256,7 @@ func TestALostAnswerMakesNoSecondVM(t *testing.T) {
 				t.Fatalf("%s (after %v): nothing was cut", name, after)
 			}
 			vm = b.composed(aClone())
-			if err := b.Start(t.Context(), vm); err != nil {
-				t.Fatal(err)
-			}
+			b.started(vm)
 			if device := b.only(); device.SystemID != vm.SystemID || len(device.IPAddresses) != 1 || len(b.server.VMs(t)) != 1 || b.seen(vm) != lxdhost.StateRunning {
 				t.Errorf("%s (after %v): the device is %+v, the VMs %v", name, after, device, b.server.VMs(t))
 			}
@@ -252,9 +270,7 @@ func TestALostAnswerMakesNoSecondVM(t *testing.T) {
 	} {
 		for _, after := range []bool{false, true} {
 			vm := b.composed(aClone())
-			if err := b.Start(t.Context(), vm); err != nil {
-				t.Fatal(err)
-			}
+			b.started(vm)
 			done := b.cutOnce(at.method, at.suffix, 1, after)
 			_ = b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm)
 			if !done() {

@@ -145,8 +145,14 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	},
 	// The image would not boot there.
 	func(h *Host, s *VMSpec) reason {
+		return when(h.IsDirect() && s.Image != "" && !slices.Contains(h.Images, s.Image), "without image ", s.Image)
+	},
+	func(h *Host, s *VMSpec) reason {
+		if h.IsDirect() {
+			return fits
+		}
 		processor, _, _ := strings.Cut(h.Architecture, "/")
-		return when(len(s.Processors) > 0 && processor != "" && !slices.Contains(s.Processors, processor),
+		return when(s.NoMAASImage || len(s.Processors) > 0 && processor != "" && !slices.Contains(s.Processors, processor),
 			"of an architecture that MAAS has no such image for: ", processor)
 	},
 	// Its machine is being deleted, and waits for its VMs.
@@ -172,7 +178,7 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	},
 	givesDevices,
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
-	// MAAS names the interfaces of a machine that it did not compose.
+	// Network cards are named in the order of the devices.
 	func(h *Host, s *VMSpec) reason {
 		for i := range s.Devices {
 			if wanted := fmt.Sprintf("eth%d", i); h.IsDirect() && s.Devices[i].Name != wanted {

@@ -129,7 +129,7 @@ func (want registration) accepts(device *maas.Device) error {
 	for _, nic := range device.Interfaces {
 		macs = append(macs, strings.ToLower(nic.MACAddress))
 	}
-	isSame := device.Hostname == want.Hostname && device.Description == want.Mark && len(macs) == len(want.Cards)
+	isSame := device.Hostname == want.Hostname && device.Description == want.Mark
 	for _, c := range want.Cards {
 		isSame = isSame && slices.Contains(macs, c.MAC)
 	}
@@ -183,7 +183,7 @@ func (c card) accepts(device *maas.Device) error {
 
 // Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone (DELETE devices/ID/, GET
 // devices/ID/). One without the mark is not deleted.
-func (r *registrar) Unregister(ctx context.Context, permit maas.Permit, device *maas.Device, mark string) error {
+func (r *registrar) Unregister(ctx context.Context, permit maas.Permit, device *maas.Machine, mark string) error {
 	if device.Description != mark {
 		return &NameTakenError{Hostname: device.Hostname, SystemID: device.SystemID, Owner: device.Owner}
 	}

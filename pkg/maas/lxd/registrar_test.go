@@ -106,14 +106,14 @@ func TestADeviceIsRegisteredInFewCalls(t *testing.T) {
 		t.Errorf("again, it is %+v", again)
 	}
 	n := r.calls(func() {
-		if err := r.Unregister(t.Context(), aTest, now, registeredMark); err != nil {
+		if err := r.Unregister(t.Context(), aTest, now.AsMachine(), registeredMark); err != nil {
 			t.Error(err)
 		}
 	})
 	if left, err := r.client.ListDevices(t.Context(), maas.DeviceFilter{}); err != nil || len(left) != 0 || n != callsToUnregister {
 		t.Errorf("after %d calls (want %d) there are %v, %v", n, callsToUnregister, left, err)
 	}
-	if err := r.Unregister(t.Context(), aTest, now, registeredMark); err != nil {
+	if err := r.Unregister(t.Context(), aTest, now.AsMachine(), registeredMark); err != nil {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestWhatIsNotOursIsNotRegistered(t *testing.T) {
 				return
 			}
 			if theirs := r.only(); theirs.Description != registeredMark {
-				if err := r.Unregister(t.Context(), aTest, theirs, registeredMark); !errors.As(err, &taken) {
+				if err := r.Unregister(t.Context(), aTest, theirs.AsMachine(), registeredMark); !errors.As(err, &taken) {
 					t.Errorf("deleting it: %v", err)
 				}
 				r.only()
@@ -268,7 +268,7 @@ func TestAMAASThatLiesIsFoundOut(t *testing.T) {
 		if _, err := r.sim.AddFault(simulator.Fault{Method: http.MethodDelete, Endpoint: "devices/{id}/", Status: http.StatusNoContent}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Unregister(t.Context(), aTest, kept, registeredMark); !errors.Is(err, errStillThere) {
+		if err := r.Unregister(t.Context(), aTest, kept.AsMachine(), registeredMark); !errors.Is(err, errStillThere) {
 			t.Errorf("the error is %v", err)
 		}
 	})

@@ -107,7 +107,6 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	vm, err := s.composer.Compose(ctx, permit, host, spec)
 	var later *LaterError
 	var notAllowed *NotAllowedError
-	var notEnlisted *NotEnlistedError
 	if errors.As(err, &later) || errors.As(err, &notAllowed) {
 		s.reservations.cancel(spec.Hostname)
 		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: err.Error(), cause: err} // Not the host's fault.
@@ -115,7 +114,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	switch {
 	case err == nil:
 		s.reservations.settle(spec.Hostname)
-	case errors.As(err, &notEnlisted), errors.Is(err, maas.Unavailable) && !maas.NotSent(err):
+	case errors.Is(err, maas.Unavailable) && !maas.NotSent(err):
 		s.reservations.doubt(spec.Hostname)
 	default:
 		s.reservations.cancel(spec.Hostname)
@@ -126,7 +125,8 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	case blames(err):
 		s.failed(&host)
 	}
-	if maas.NotSent(err) || notEnlisted != nil {
+	var notRegistered *NotRegisteredError
+	if maas.NotSent(err) || errors.As(err, &notRegistered) {
 		return VM{}, fmt.Errorf("composing a VM on VM host %s: %w", host.Name, err)
 	}
 	if err != nil {
@@ -144,31 +144,41 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm VM) err
 	return err
 }
 
-// StopVM cuts the power of a VM that was made through LXD's own API. Another VM can't be stopped: MAAS does that.
-func (s *Service) StopVM(ctx context.Context, permit maas.VMPermit, vm VM) error {
-	return s.composer.Stop(ctx, permit, vm)
+// StartVM starts a VM that ComposeVM has left stopped; see Composer.Start.
+func (s *Service) StartVM(ctx context.Context, vm VM) error { return s.composer.Start(ctx, vm) }
+
+// ObserveVM returns what its host shows of a VM; see Composer.Observe.
+func (s *Service) ObserveVM(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error) {
+	return s.composer.Observe(ctx, vm, maxAge)
 }
 
-// HostOf returns the host that a VM in MAAS is on; see Composer.HostOf.
-func (s *Service) HostOf(ctx context.Context, machine *maas.Machine) (*Host, error) {
-	return s.composer.HostOf(ctx, machine)
+// ForgetVM removes what MAAS has of a VM that no host has any more; see Composer.Forget.
+func (s *Service) ForgetVM(ctx context.Context, permit maas.Permit, machine *maas.Machine, mark string) error {
+	return s.composer.Forget(ctx, permit, machine, mark)
 }
 
-// Locate returns a VM with the host that its machine is on in MAAS. MAAS may have another key for it than its LXDHost:
-// of what is recorded the only host counts then.
-func (s *Service) Locate(ctx context.Context, vm VM, machine *maas.Machine, recorded []string) (VM, error) {
+// FindDevice returns what MAAS has of a VM without its host; see Composer.FindDevice.
+func (s *Service) FindDevice(ctx context.Context, vm VM, mark string) (*maas.Machine, error) {
+	return s.composer.FindDevice(ctx, vm, mark)
+}
+
+// Locate returns a VM with the host that its machine is on: what MAAS shows, or the only host that is recorded.
+func (s *Service) Locate(vm VM, machine *maas.Machine, recorded []string) VM {
 	vm.SystemID = machine.SystemID
-	host, err := s.composer.HostOf(ctx, machine)
-	switch {
-	case err != nil:
-		return vm, err
-	case host == nil:
-		vm.HostRef = soleDirect(recorded)
-		return vm, nil
+	if machine.Pod != nil {
+		host := Host{ID: machine.Pod.ID, Name: machine.Pod.Name}
+		vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, s.composer.HostRef(host)
+		return vm
 	}
-	vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, s.composer.HostRef(*host)
-	return vm, nil
+	if _, name, is := SoleLXDHost(recorded); is {
+		vm.Host, vm.HostRef = name, recorded[0]
+	}
+	vm.HostFirst = machine.Device || vm.HostRef != ""
+	return vm
 }
+
+// Registers reports whether Compose makes a device for a VM on a host.
+func Registers(host Host) bool { return host.IsDirect() }
 
 // HostRef returns the reference to a host that has, or may have, a VM; see Composer.HostRef.
 func (s *Service) HostRef(host Host) string { return s.composer.HostRef(host) }
@@ -181,11 +191,6 @@ func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
 // AdoptVM makes a VM ours that MAAS composed on what was a VM host; see Composer.Adopt.
 func (s *Service) AdoptVM(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error) {
 	return s.composer.Adopt(ctx, vm, recorded, addresses)
-}
-
-// RekeyVM makes MAAS switch a VM with the key pair that its host has now; see Composer.Rekey.
-func (s *Service) RekeyVM(ctx context.Context, vm VM, fingerprint string, put func(maas.LXDPower) error) (done bool, err error) {
-	return s.composer.Rekey(ctx, vm, fingerprint, put)
 }
 
 // DistributeAcrossAZs returns the hosts for a number of equal VMs of a new cluster, in the order of placement.

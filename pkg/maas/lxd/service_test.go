@@ -44,17 +44,17 @@ func (h *hosts) Compose(_ context.Context, _ maas.Permit, host Host, spec VMSpec
 
 func (h *hosts) Decompose(context.Context, maas.VMPermit, VM) error { return nil }
 
-func (h *hosts) Rekey(context.Context, VM, string, func(maas.LXDPower) error) (bool, error) {
-	return false, errors.New("not in this test")
-}
-
 func (h *hosts) Adopt(context.Context, VM, []string, []string) (string, *Host, error) {
 	return "", nil, errors.ErrUnsupported
 }
 
-func (h *hosts) Stop(context.Context, maas.VMPermit, VM) error { return nil }
+func (h *hosts) Start(context.Context, VM) error { return nil }
 
-func (h *hosts) HostOf(context.Context, *maas.Machine) (*Host, error) { return nil, nil }
+func (h *hosts) Observe(context.Context, VM, time.Duration) (Seen, error) { return Seen{}, nil }
+
+func (h *hosts) Forget(context.Context, maas.Permit, *maas.Machine, string) error { return nil }
+
+func (h *hosts) FindDevice(context.Context, VM, string) (*maas.Machine, error) { return nil, nil }
 
 func (h *hosts) HostRef(host Host) string { return host.Name }
 

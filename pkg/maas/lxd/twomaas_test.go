@@ -34,7 +34,9 @@ func newPair(t *testing.T) *pair {
 }
 
 func (p *pair) service(of *vmHosts) *Service {
-	return NewService(of, p.ledger.Of(of.inventory.Client().Server()))
+	none := objectsOf(nil)
+	all := &both{objects: none, vmHosts: of, images: &images{direct: &direct{objects: none}}}
+	return NewService(all, p.ledger.Of(of.inventory.Client().Server()))
 }
 
 // hasRoom fails the test unless a small VM can be placed in the real MAAS.

@@ -17,14 +17,6 @@ import (
 // was renamed keeps its id. ID 0 is unknown.
 func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
-// HostOf returns the VM host of a machine, which MAAS shows.
-func (v *vmHosts) HostOf(_ context.Context, machine *maas.Machine) (*Host, error) {
-	if machine.Pod == nil {
-		return nil, nil
-	}
-	return &Host{Server: v.inventory.Client().Server(), ID: machine.Pod.ID, Name: machine.Pod.Name}, nil
-}
-
 // Find makes MAAS refresh the VM host (POST vm-hosts/{id}/ op=refresh), and then searches for the VM by its name. MAAS
 // creates a machine for each unknown VM on the host, under the VM's name, or under any name if that is taken. It is
 // commissioned, and has no owner.

@@ -17,7 +17,7 @@ import (
 )
 
 // found retries until Find knows whether a VM is gone.
-func found(t *testing.T, composer Composer, vm VM) (p Presence, err error) {
+func found(t *testing.T, composer interface{ Find(context.Context, VM) (Presence, error) }, vm VM) (p Presence, err error) {
 	t.Helper()
 	timedOut := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		p, err = composer.Find(ctx, vm)
@@ -29,7 +29,7 @@ func found(t *testing.T, composer Composer, vm VM) (p Presence, err error) {
 	return p, err
 }
 
-func (r fuzzedRegion) host(t *testing.T, composer Composer) Host {
+func (r fuzzedRegion) host(t *testing.T, composer *vmHosts) Host {
 	t.Helper()
 	hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 	if err != nil || len(hosts) != 1 {

@@ -4,7 +4,6 @@ package lxd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -118,14 +117,6 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 func (v *vmHosts) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	defer v.refresher.remove(v.key(vm.HostID), v.vm(vm.Hostname))()
 	return v.inventory.Client().DeleteMachine(ctx, permit.Machine(), vm.SystemID)
-}
-
-// Stop is not needed: MAAS switches the VMs of its VM hosts.
-func (v *vmHosts) Stop(context.Context, maas.VMPermit, VM) error { return errors.ErrUnsupported }
-
-// Adopt is not needed: a VM that MAAS composed is ours by what MAAS says.
-func (v *vmHosts) Adopt(context.Context, VM, []string, []string) (string, *Host, error) {
-	return "", nil, errors.ErrUnsupported
 }
 
 // key returns the HostKey of a VM host.

@@ -20,7 +20,11 @@ func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(m
 // a move, the management cluster changed, the annotations stay as they are: that is no error, and not tried again.
 func (s *Service) Mark(ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine) error {
 	_, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
-		return client.SetWorkloadAnnotations(ctx, permit, machine.SystemID, id.Annotations)
+		if !machine.Device {
+			return client.SetWorkloadAnnotations(ctx, permit, machine.SystemID, id.Annotations)
+		}
+		device, err := client.AnnotateDevice(ctx, permit, machine.SystemID, id.Annotations)
+		return device.AsMachine(), err
 	})
 	if err == nil {
 		return nil

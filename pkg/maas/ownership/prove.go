@@ -29,7 +29,12 @@ func (e *UndecidedError) Error() string {
 // and agent_name). That it was composed for us proves it only while no user has acquired it. Both results are proven:
 // an empty list alone proves nothing. Errors are of package maas, NotFound and Forbidden among them, or
 // *UndecidedError.
+//
+// A device is ours by its description, which the call that made it has set, once its id is ours: MAAS gives none twice.
 func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
+	if machine.Device {
+		return machine.Description == id.AgentName, nil
+	}
 	if machine.Unacquired() {
 		if composed, err := p.IsComposed(ctx, id, machine); composed || (err != nil && !errors.Is(err, maas.Forbidden)) {
 			return composed, err
@@ -43,28 +48,7 @@ func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine)
 	if len(ours) == 1 || (ProvenByAnnotations(machine, id.Hostname) && id.isAnnotated(machine)) {
 		return true, nil
 	}
-	if tested, err := p.isTestedForUs(ctx, id, machine); tested || err != nil {
-		return tested, err
-	}
 	return false, p.proveOther(ctx, id, machine.SystemID)
-}
-
-// isTestedForUs reports whether a VM that was never acquired is tested, or has failed its tests, at the end of the
-// commissioning that we began. It has our annotations from when that was to be cut short, which was too late. MAAS
-// shows our user (GET users/ op=whoami) as its owner then.
-func (p *Prover) isTestedForUs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
-	tested := machine.Status == maas.StatusTesting || machine.Status == maas.StatusFailedTesting
-	if !tested || id.Hostname == "" || machine.OSystem != "" || !id.isAnnotated(machine) {
-		return false, nil
-	}
-	user, err := p.inventory.Client().WhoAmI(ctx)
-	if err != nil {
-		return false, fmt.Errorf("asking MAAS who we are: %w", err)
-	}
-	if user.Username != machine.Owner {
-		return false, nil
-	}
-	return p.IsComposed(ctx, id, machine)
 }
 
 // proveOther verifies that MAAS records another agent name than ours for a machine.
@@ -87,7 +71,7 @@ func (p *Prover) proveOther(ctx context.Context, id Identity, systemID string) e
 // released. A VM that was renamed, or that MAAS 4.0 has without its VM host, is identified by its name in LXD (GET
 // machines/ op=power_parameters). maas.Forbidden: the key's user may not read these.
 func (p *Prover) IsComposed(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
-	if id.Hostname == "" || HasHostname(machine, id.Hostname) {
+	if id.Hostname == "" || machine.Device || HasHostname(machine, id.Hostname) {
 		return id.Hostname != "", nil
 	}
 	names, err := p.inventory.Client().InstanceNames(ctx, []string{machine.SystemID})

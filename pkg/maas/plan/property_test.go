@@ -85,15 +85,17 @@ func (f *region) Decompose(context.Context, maas.VMPermit, lxd.VM) error { retur
 
 func (f *region) Project(context.Context, lxd.Host) (string, error) { return "", nil }
 
-func (f *region) Stop(context.Context, maas.VMPermit, lxd.VM) error { return nil }
+func (f *region) Start(context.Context, lxd.VM) error { return nil }
+
+func (f *region) Observe(context.Context, lxd.VM, time.Duration) (lxd.Seen, error) {
+	return lxd.Seen{}, nil
+}
+
+func (f *region) Forget(context.Context, maas.Permit, *maas.Machine, string) error { return nil }
+
+func (f *region) FindDevice(context.Context, lxd.VM, string) (*maas.Machine, error) { return nil, nil }
 
 func (f *region) HostRef(host lxd.Host) string { return host.Name }
-
-func (f *region) HostOf(context.Context, *maas.Machine) (*lxd.Host, error) { return nil, nil }
-
-func (f *region) Rekey(context.Context, lxd.VM, string, func(maas.LXDPower) error) (bool, error) {
-	return false, errors.New("not in this test")
-}
 
 func (f *region) Adopt(context.Context, lxd.VM, []string, []string) (string, *lxd.Host, error) {
 	return "", nil, errors.ErrUnsupported

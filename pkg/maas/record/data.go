@@ -29,6 +29,10 @@ type Data struct {
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
 	// of lxd.Composer.HostRef.
 	Hosts []string `json:"hosts,omitempty"`
+	// Registers means that MAAS may have a device for the VM, whatever is known of hosts.
+	Registers bool `json:"registers,omitempty"`
+	// Runs is the host of a VM that is a device in MAAS, and that is started on no other host; in the form of Hosts.
+	Runs string `json:"runs,omitempty"`
 	// Addresses are the MAC addresses of the VM that MAAS composed, sorted: they prove that it is ours when MAAS does
 	// not have it any more.
 	Addresses []string `json:"addresses,omitempty"`

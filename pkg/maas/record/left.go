@@ -26,6 +26,8 @@ type LeftVM struct {
 	Namesakes bool `json:"namesakes,omitempty"`
 	// Addresses are as in Data.
 	Addresses []string `json:"addresses,omitempty"`
+	// Device is the system id of its device in MAAS, which stays as long as the VM may be there; "" if it has none.
+	Device string `json:"device,omitempty"`
 	// Since is when it was left.
 	Since metav1.Time `json:"since"`
 	// Kept is why it is not deleted; "" if nothing speaks against it.

@@ -29,7 +29,7 @@ func lose(context.Context, maas.Permit) error { return errLost }
 
 // everyOp are all operations that are recorded.
 var everyOp = []Op{
-	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, EndCommissioning, ChangeKeys, StopVM, DeleteVM,
+	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, StopVM, DeleteVM,
 	Storage, Link, Bridge, Arrange, Deploy, Annotate,
 	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude,
 }

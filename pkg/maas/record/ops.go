@@ -28,12 +28,6 @@ const LateClaim Op = "late-claim"
 // Unreserve frees the virtual IP of a cluster. A late one would free that of the cluster that has the address next.
 const Unreserve Op = "unreserve"
 
-// EndCommissioning cuts the commissioning of a VM short (op=mark_broken). A late one would release the VM.
-const EndCommissioning Op = "end-commissioning"
-
-// ChangeKeys gives MAAS another key pair for a VM. A late one would bring back a pair that LXD does not trust any more.
-const ChangeKeys Op = "change-keys"
-
 // Operations that stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM that
 // has the name then, which has the same marks if it is of a later object of the same name.
 const (

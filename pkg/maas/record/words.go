@@ -30,8 +30,6 @@ var words = map[Op]string{
 	TakeOver:         "release the machine that was kept, and allocate it",
 	LateClaim:        "allocate the machine that was kept (an earlier call that may come late)",
 	Unreserve:        "free the virtual IP of the API endpoint",
-	EndCommissioning: "end the commissioning of the VM early",
-	ChangeKeys:       "switch the VM with another key pair",
 	StopVM:           "stop the VM on its host",
 	DeleteVM:         "delete the VM on its host",
 	Storage:          "set the storage layout of the machine",

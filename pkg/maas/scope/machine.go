@@ -111,6 +111,7 @@ func (m *Machine) VMSpec() lxd.VMSpec {
 	vm := m.TemplateVM(m.MaasMachine.Spec, m.IsControlPlane())
 	vm.Hostname, vm.Zone = m.Identity().Hostname, m.FailureDomain()
 	vm.Marks = m.Marks()
+	vm.AgentName, vm.Annotations = m.Identity().AgentName, m.Identity().Annotations
 	return vm
 }
 
@@ -139,7 +140,7 @@ func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 		},
 		Zone: spec.FailureDomain, ResourcePool: spec.ResourcePool, Tags: spec.Tags, NotTags: spec.NotTags,
 		HostName: config.VMHost, Project: config.Project, Profile: config.Profile,
-		StoragePool: config.Storage.Pool, Commission: config.Commission,
+		StoragePool: config.Storage.Pool, Commission: config.Commission, Image: spec.Image,
 	}
 	if config.AntiAffinity == infrav1.AntiAffinityRequired {
 		vm.AntiAffinity = lxd.RequireApart

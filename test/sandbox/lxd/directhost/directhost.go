@@ -45,7 +45,8 @@ type Host struct {
 	project     string
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
-	certificate string
+	certificate string // as clients see it
+	own         string // LXD's
 	// proxied is what proxies before the LXD have, whichever project they lead to.
 	proxied lxdtest.Identity
 }
@@ -64,7 +65,7 @@ func StartAt(t testing.TB, address netip.Prefix) *Host {
 	h := (&Host{t: t, Daemon: daemon, proxied: lxdtest.NewIdentity(t)}).In(Project)
 	server, _, err := h.client.GetServer()
 	h.must(err)
-	h.certificate = server.Environment.Certificate
+	h.certificate, h.own = server.Environment.Certificate, server.Environment.Certificate
 	h.Address = lxdtest.Forward(t, daemon, listen)
 	return h
 }

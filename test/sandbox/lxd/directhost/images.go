@@ -43,7 +43,9 @@ func (h *Host) AddImage(ctx context.Context, alias string) error {
 	if err != nil {
 		return err
 	}
-	client, err := lxdhost.Connect(ctx, h.Options())
+	options := h.Options()
+	options.Address, options.Dial, options.ServerCertificate = listen, h.Daemon.Dial, []byte(h.own)
+	client, err := lxdhost.Connect(ctx, options)
 	if err != nil {
 		return err
 	}

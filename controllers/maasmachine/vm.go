@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+)
+
+// vmMaxAge is how old what a host shows of a VM may be. Nothing tells when it changes: a VM is looked at as often.
+const vmMaxAge = time.Minute
+
+// vm returns the machine's VM as package lxd knows it.
+func (l *life) vm(systemID string) lxd.VM {
+	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Namespace: l.MaasMachine.Namespace, Marks: l.Marks()}
+}
+
+// vmOn is vm, with the host that the machine is on in MAAS, or as recorded.
+func (l *life) vmOn(m *maas.Machine) lxd.VM {
+	recorded := l.record.Hosts
+	if l.record.Runs != "" {
+		recorded = []string{l.record.Runs}
+	}
+	return l.Machines.LXD().Locate(l.vm(m.SystemID), m, recorded)
+}
+
+// look adds to what MAAS says of a VM that it does not switch what the VM's host shows. A host that can't be asked, or
+// has no VM of ours, leaves its power unknown.
+func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
+	if l.maas == nil || l.record.Runs == "" {
+		return false, nil
+	}
+	now, vm := *l.maas, l.vmOn(l.maas)
+	seen, err := l.Machines.LXD().ObserveVM(ctx, vm, vmMaxAge)
+	if err == nil && seen.State == "" { // It may be newer than what was read of its host.
+		var found lxd.Presence
+		found, err = l.Machines.LXD().FindVM(ctx, vm)
+		gone = err == nil && found.State == lxd.Gone
+	}
+	switch {
+	case err != nil:
+		ctrl.LoggerFrom(ctx).V(1).Info("The host of a VM can't be asked", "host", vm.Host, "problem", err.Error())
+	case seen.State == lxdhost.StateRunning:
+		now.PowerState = maas.PowerOn
+	case seen.State == lxdhost.StateStopped:
+		now.PowerState = maas.PowerOff
+	}
+	now.StatusName, now.Pool.Name = "Deployed", seen.Pool
+	l.maas = &now
+	return gone, nil
+}
+
+// start starts a VM that was made stopped. Its host is recorded by then: it is started on no other one.
+func (r *Reconciler) start(ctx context.Context, l *life) (outcome, error) {
+	if l.record.Runs == "" || wasProvisioned(l.MaasMachine) || l.maas.PowerState == maas.PowerOn {
+		return proceed, nil
+	}
+	if err := r.stillWanted(ctx, l); err != nil {
+		return proceed, err
+	}
+	if err := l.Machines.LXD().StartVM(ctx, l.vmOn(l.maas)); err != nil {
+		return proceed, err
+	}
+	now := *l.maas
+	now.PowerState, now.StatusName = maas.PowerOn, "Deployed"
+	l.maas = &now
+	return proceed, nil
+}
+
+// watchVM looks at a VM again whose changes nothing tells.
+func (r *Reconciler) watchVM(l *life) outcome {
+	if l.record.Runs == "" {
+		return proceed
+	}
+	return report.Retry(vmMaxAge, infrav1.NotReadyReason, "looking at VM %s", l.Identity().Hostname)
+}
