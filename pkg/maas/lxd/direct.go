@@ -302,4 +302,3 @@ func (d *direct) server(ctx context.Context, object *HostObject) (*lxdhost.Host,
 	}
 	return d.servers.Host(ctx, object.Server)
 }
-

@@ -138,12 +138,9 @@ func (b *imageHost) compose(spec VMSpec) (VM, error) {
 	return b.Compose(b.t.Context(), aTest, unread(b.object), spec)
 }
 
-func (b *imageHost) composed(spec VMSpec) VM {
+func (b *imageHost) composed(spec VMSpec) (vm VM) {
 	b.t.Helper()
-	vm, err := b.compose(spec)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.eventually(func(context.Context) (err error) { vm, err = b.compose(spec); return err })
 	return vm
 }
 
@@ -192,7 +189,8 @@ func (b *imageHost) seen(vm VM) lxdhost.State {
 
 func TestTheLifeOfAVMFromAnImage(t *testing.T) {
 	b := newImageHost(t)
-	if _, err := b.servers.Read(t.Context(), b.object.Server, 0); err != nil { // As placement does.
+	b.remove(b.composed(aClone())) // LXD has unpacked the image now.
+	if _, err := b.servers.Read(t.Context(), b.object.Server, 0); err != nil {
 		t.Fatal(err)
 	}
 	var vm VM

@@ -17,7 +17,9 @@ import (
 )
 
 // found retries until Find knows whether a VM is gone.
-func found(t *testing.T, composer interface{ Find(context.Context, VM) (Presence, error) }, vm VM) (p Presence, err error) {
+func found(t *testing.T, composer interface {
+	Find(context.Context, VM) (Presence, error)
+}, vm VM) (p Presence, err error) {
 	t.Helper()
 	timedOut := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		p, err = composer.Find(ctx, vm)

@@ -103,7 +103,6 @@ func TestIsOurs(t *testing.T) {
 		"a VM that nobody acquired":                   {vm, record{machine: machine(maas.StatusReady, "", ourVM, nil)}, true},
 		"a VM that is commissioned":                   {vm, record{machine: machine(maas.StatusCommissioning, "admin", ourVM, nil)}, true},
 		"a VM that is tested after its commissioning": {vm, record{machine: tested}, true},
-		"a VM that was annotated before its tests":    {vm, record{machine: failedTests("admin", marks)}, true},
 		"another user's VM with our annotations":      {vm, record{machine: failedTests("other", marks)}, false},
 		"a VM with another's annotations":             {vm, record{machine: failedTests("admin", map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.n"})}, false},
 		"a VM of another user that is tested":         {vm, record{machine: deployed, agent: somebody}, false},

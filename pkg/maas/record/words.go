@@ -23,28 +23,28 @@ type Entry struct {
 
 // words are what MAAS, or LXD, is asked for by an operation.
 var words = map[Op]string{
-	Allocate:         "allocate a machine",
-	Claim:            "allocate the VM that was made",
-	Compose:          "make the VM on its host",
-	Reserve:          "reserve the virtual IP of the API endpoint",
-	TakeOver:         "release the machine that was kept, and allocate it",
-	LateClaim:        "allocate the machine that was kept (an earlier call that may come late)",
-	Unreserve:        "free the virtual IP of the API endpoint",
-	StopVM:           "stop the VM on its host",
-	DeleteVM:         "delete the VM on its host",
-	Storage:          "set the storage layout of the machine",
-	Link:             "give an interface of the machine its subnet and address",
-	Bridge:           "make the bridge of the machine",
-	Arrange:          "arrange the interfaces of the machine",
-	Deploy:           "deploy the machine",
-	Annotate:         "annotate the machine as ours",
-	PowerOff:         "switch the machine off",
-	PowerOn:          "switch the machine on",
-	Abort:            "abort what MAAS does with the machine",
-	Rescue:           "end the rescue mode of the machine",
-	Release:          "release the machine",
-	Quarantine:       "put the machine into quarantine",
-	Exclude:          "keep the machine from being allocated",
+	Allocate:   "allocate a machine",
+	Claim:      "allocate the VM that was made",
+	Compose:    "make the VM on its host",
+	Reserve:    "reserve the virtual IP of the API endpoint",
+	TakeOver:   "release the machine that was kept, and allocate it",
+	LateClaim:  "allocate the machine that was kept (an earlier call that may come late)",
+	Unreserve:  "free the virtual IP of the API endpoint",
+	StopVM:     "stop the VM on its host",
+	DeleteVM:   "delete the VM on its host",
+	Storage:    "set the storage layout of the machine",
+	Link:       "give an interface of the machine its subnet and address",
+	Bridge:     "make the bridge of the machine",
+	Arrange:    "arrange the interfaces of the machine",
+	Deploy:     "deploy the machine",
+	Annotate:   "annotate the machine as ours",
+	PowerOff:   "switch the machine off",
+	PowerOn:    "switch the machine on",
+	Abort:      "abort what MAAS does with the machine",
+	Rescue:     "end the rescue mode of the machine",
+	Release:    "release the machine",
+	Quarantine: "put the machine into quarantine",
+	Exclude:    "keep the machine from being allocated",
 }
 
 // Words say what is asked for by the operation.
@@ -79,6 +79,12 @@ func (d *Data) Entries() []Entry {
 	}
 	if len(d.Hosts) > 0 {
 		found.add("hosts", nil, "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
+	}
+	if d.Registers {
+		found.add("registers", nil, "MAAS has a device for the VM, or may have one")
+	}
+	if d.Runs != "" {
+		found.add("runs", nil, "the VM runs on %s, and is started on no other host", d.Runs)
 	}
 	if len(d.Addresses) > 0 {
 		found.add("addresses", nil, "the VM that MAAS composed has the MAC addresses %s, which prove that it is ours", strings.Join(d.Addresses, ", "))

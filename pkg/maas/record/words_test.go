@@ -78,7 +78,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	full := Data{
 		Pending: []Pending{{Op: Deploy, At: at}}, Deployed: "abc123", Phase: &Phase{Name: "erasing-disks", Since: at}, GivenBack: &at,
-		Hosts: []string{"lxd-a"}, Addresses: []string{"00:16:3e:01:02:03"},
+		Hosts: []string{"lxd-a"}, Registers: true, Runs: "lxd-r", Addresses: []string{"00:16:3e:01:02:03"},
 		Cleanup:  &Cleanup{UnreachableSince: &at, Tries: 3, CameBack: 2, DeletedAt: &at, Namesakes: true},
 		Release:  &infrav1.MachineReleaseStatus{Erase: infrav1.EraseMode("Quick"), StartTime: &at, Failures: 4},
 		Storage:  &StorageLayout{SystemID: "sto123"},
@@ -111,7 +111,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 		}
 	}
 	for field, want := range map[string][]string{
-		"pending": {"deploy the machine", "metal-k: asked to release"}, "deployed": {"abc123"}, "phase": {"erasing disks"}, "hosts": {"lxd-a"}, "addresses": {"00:16:3e:01:02:03"},
+		"pending": {"deploy the machine", "metal-k: asked to release"}, "deployed": {"abc123"}, "phase": {"erasing disks"}, "hosts": {"lxd-a"}, "registers": {"device"}, "runs": {"lxd-r"}, "addresses": {"00:16:3e:01:02:03"},
 		"cleanup": {"3 request", "2 time", "several hosts"}, "release": {"Quick", "4 time"}, "storage": {"sto123"}, "excluded": {"exc123"}, "lost": {"los123"},
 		"remediation": {"PowerOff"}, "kept": {"metal-k (kep123)", "MachineDeployment/md-0", "MAASBusy: wait"}, "left": {"vm-l", "default/cp-0", "lxd-b", "nobody knows it"},
 		"unknown": {"wings"},

@@ -45,8 +45,8 @@ type Host struct {
 	project     string
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
-	certificate string // as clients see it
-	own         string // LXD's
+	certificate string                   // as clients see it
+	own         string                   // LXD's
 	// proxied is what proxies before the LXD have, whichever project they lead to.
 	proxied lxdtest.Identity
 }
