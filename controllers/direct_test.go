@@ -81,7 +81,7 @@ func (w *world) deviceOf(m *infrav1.MaasMachine) *maas.Device {
 
 // The calls to MAAS for a VM, and for its deletion.
 var (
-	callsForAVM       = []string{"POST devices/", "POST devices/{id}/ set_workload_annotations", "POST nodes/{id}/interfaces/{id}/ link_subnet"}
+	callsForAVM       = []string{"POST devices/", "POST devices/{id}/ set_workload_annotations", "POST nodes/{id}/interfaces/{iface}/ link_subnet"}
 	callsForItsEnding = []string{"DELETE devices/{id}/", "GET devices/{id}/"}
 )
 

@@ -119,7 +119,7 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 	if out := r.awaitSettled(l); out.Waits() || !l.record.Registers {
 		return out, nil
 	}
-	l.maas, err = l.Machines.LXD().FindDevice(ctx, l.vm(""), l.Identity().AgentName)
+	l.maas, err = l.Machines.LXD().FindDevice(ctx, l.VM(""), l.Identity().AgentName)
 	var taken *lxd.NameTakenError
 	if errors.As(err, &taken) {
 		return proceed, nil // It is not ours.

@@ -134,7 +134,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 		if pause := pauseOf(l.record.CleanupSoFar(), l.clock.Now()); pause > 0 {
 			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its host, and is being deleted again", l.Identity().Hostname), nil
 		}
-		vm := l.vm(s.systemID)
+		vm := l.VM(s.systemID)
 		vm.HostRef, vm.Namesakes, vm.Elsewhere = ref, s.namesakes, s.own
 		if s.systemID == "" { // Otherwise it is not the VM whose addresses are recorded.
 			vm.Addresses = l.record.Addresses

@@ -61,5 +61,5 @@ func (l *life) adoptVM(ctx context.Context, m *maas.Machine) (from string, host 
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(recorded) == 0 { // The record was lost.
 		recorded = []string{l.Machines.LXD().HostRef(lxd.Host{Name: host})}
 	}
-	return l.Machines.LXD().AdoptVM(ctx, l.vm(m.SystemID), recorded, m.PhysicalAddresses())
+	return l.Machines.LXD().AdoptVM(ctx, l.VM(m.SystemID), recorded, m.PhysicalAddresses())
 }

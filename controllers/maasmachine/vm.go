@@ -10,7 +10,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
@@ -18,18 +17,13 @@ import (
 // vmMaxAge is how old what a host shows of a VM may be. Nothing tells when it changes: a VM is looked at as often.
 const vmMaxAge = time.Minute
 
-// vm returns the machine's VM as package lxd knows it.
-func (l *life) vm(systemID string) lxd.VM {
-	return lxd.VM{SystemID: systemID, Hostname: l.Identity().Hostname, Namespace: l.MaasMachine.Namespace, Marks: l.Marks()}
-}
-
-// vmOn is vm, with the host that the machine is on in MAAS, or as recorded.
+// vmOn returns the VM with the host that the machine is on in MAAS, or as recorded.
 func (l *life) vmOn(m *maas.Machine) lxd.VM {
 	recorded := l.record.Hosts
 	if l.record.Runs != "" {
 		recorded = []string{l.record.Runs}
 	}
-	return l.Machines.LXD().Locate(l.vm(m.SystemID), m, recorded)
+	return l.Machines.LXD().Locate(l.VM(m.SystemID), m, recorded)
 }
 
 // look adds to what MAAS says of a VM that it does not switch what the VM's host shows. A host that can't be asked, or
@@ -45,15 +39,10 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
 		found, err = l.Machines.LXD().FindVM(ctx, vm)
 		gone = err == nil && found.State == lxd.Gone
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("The host of a VM can't be asked", "host", vm.Host, "problem", err.Error())
-	case seen.State == lxdhost.StateRunning:
-		now.PowerState = maas.PowerOn
-	case seen.State == lxdhost.StateStopped:
-		now.PowerState = maas.PowerOff
 	}
-	now.StatusName, now.Pool.Name = "Deployed", seen.Pool
+	now.PowerState, now.StatusName, now.Pool.Name = seen.Power(), "Deployed", seen.Pool
 	l.maas = &now
 	return gone, nil
 }

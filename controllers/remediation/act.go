@@ -23,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -84,7 +85,7 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	power, err := r.power(ctx, s, f.machine.SystemID)
+	power, err := r.power(ctx, s, f.machine, rec)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -93,13 +94,40 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 		return r.follow(ctx, s, v)
 	}
 	s.say(v)
-	return ctrl.Result{RequeueAfter: r.Interval}, r.ask(ctx, s, rec)
+	return ctrl.Result{RequeueAfter: r.Interval}, r.ask(ctx, s, f.machine, rec)
+}
+
+// vm returns a VM that its host switches.
+func (s *subject) vm(rec *record.Record) lxd.VM {
+	vm := s.inMAAS.VM(s.maasMachine.Spec.SystemID)
+	vm.HostRef, vm.HostFirst = rec.Runs, true
+	return vm
+}
+
+// switches returns the request that switches the machine, and its operation.
+func (s *subject) switches(machine *maas.Machine, rec *record.Record, on bool) (record.Op, func(context.Context, maas.Permit) error) {
+	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
+	if on {
+		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
+	}
+	return op, func(ctx context.Context, permit maas.Permit) error {
+		if machine.Device {
+			return s.inMAAS.Machines.LXD().SwitchVM(ctx, permit, s.vm(rec), on)
+		}
+		_, err := s.inMAAS.Inventory.Change(machine.SystemID, func(*maas.Client) (*maas.Machine, error) {
+			return do(ctx, permit, machine.SystemID, comment)
+		})
+		return err
+	}
 }
 
 // power returns the power of a machine. A BMC that does not respond is an error of its own, not of MAAS, which was read
 // just before.
-func (r *Reconciler) power(ctx context.Context, s *subject, systemID string) (string, error) {
-	power, err := s.inMAAS.Inventory.Client().QueryPower(ctx, systemID)
+func (r *Reconciler) power(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Record) (string, error) {
+	if machine.Device {
+		return s.inMAAS.Machines.LXD().PowerOf(ctx, s.vm(rec))
+	}
+	power, err := s.inMAAS.Inventory.Client().QueryPower(ctx, machine.SystemID)
 	if errors.Is(err, maas.Unavailable) && !maas.NotSent(err) {
 		ctrl.LoggerFrom(ctx).Info("MAAS can't read the machine's power", "error", maas.Message(err))
 		return maas.PowerError, nil
@@ -109,7 +137,7 @@ func (r *Reconciler) power(ctx context.Context, s *subject, systemID string) (st
 
 // ask asks MAAS to switch the machine. The request is counted before it is sent, so that a manager that takes over does
 // not begin to count anew.
-func (r *Reconciler) ask(ctx context.Context, s *subject, rec *record.Record) error {
+func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Record) error {
 	before := s.progress()
 	counted := before
 	counted.Requests++
@@ -117,16 +145,7 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, rec *record.Record) er
 	if err := s.write(ctx, counted); err != nil {
 		return err
 	}
-	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
-	if before.Step == infrav1.RemediationPowerOn {
-		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
-	}
-	request := func(ctx context.Context, permit maas.Permit) error {
-		_, err := s.inMAAS.Inventory.Change(s.maasMachine.Spec.SystemID, func(*maas.Client) (*maas.Machine, error) {
-			return do(ctx, permit, s.maasMachine.Spec.SystemID, comment)
-		})
-		return err
-	}
+	op, request := s.switches(machine, rec, before.Step == infrav1.RemediationPowerOn)
 	err := rec.Call(ctx, op, request)
 	var unsettled *record.UnsettledError
 	switch {

@@ -30,6 +30,9 @@ type Composer interface {
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
 	// Start starts a VM that Compose has left stopped, on the host in VM.HostRef. One that runs is not changed.
 	Start(ctx context.Context, vm VM) error
+	// Stop cuts the power of a VM that MAAS does not switch, on the host in VM.HostRef. A late call would stop the next
+	// VM of its name; that is started again.
+	Stop(ctx context.Context, permit maas.Permit, vm VM) error
 	// Observe returns what the host in VM.HostRef shows of a VM that MAAS does not switch, as seen at most maxAge ago.
 	Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error)
 	// Decompose removes a VM from its host, and, unless VM.HostFirst, from MAAS. The caller waits until MAAS no longer

@@ -150,6 +150,22 @@ func (i *images) Start(ctx context.Context, vm VM) error {
 	return nil
 }
 
+// Stop cuts the power of a VM on the host in VM.HostRef. One that is stopped is not changed.
+func (i *images) Stop(ctx context.Context, permit maas.Permit, vm VM) error {
+	sendBefore, given := permit.SendBefore()
+	if !given {
+		return errNoPermit
+	}
+	object, server, err := i.at(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if err := server.Stop(ctx, vm.Hostname, vm.Marks, sendBefore); err != nil {
+		return &DirectError{Host: object.Name, cause: err}
+	}
+	return nil
+}
+
 // GoneLXDHostError means that the LXDHost of a VM is gone: nobody can be asked for the VM.
 type GoneLXDHostError struct{ Ref string }
 
@@ -182,6 +198,17 @@ type Seen struct {
 	Pool string
 	// At is when it was read.
 	At time.Time
+}
+
+// Power returns the state in MAAS's words.
+func (s Seen) Power() string {
+	switch s.State {
+	case lxdhost.StateRunning:
+		return maas.PowerOn
+	case lxdhost.StateStopped:
+		return maas.PowerOff
+	}
+	return maas.PowerUnknown
 }
 
 // Observe returns what the host in VM.HostRef shows of a VM, as read at most maxAge ago: one list serves all VMs there.

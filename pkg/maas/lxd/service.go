@@ -147,6 +147,26 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm VM) err
 // StartVM starts a VM that ComposeVM has left stopped; see Composer.Start.
 func (s *Service) StartVM(ctx context.Context, vm VM) error { return s.composer.Start(ctx, vm) }
 
+// SwitchVM switches a VM on or off that MAAS does not switch.
+func (s *Service) SwitchVM(ctx context.Context, permit maas.Permit, vm VM, on bool) error {
+	if on {
+		return s.composer.Start(ctx, vm)
+	}
+	return s.composer.Stop(ctx, permit, vm)
+}
+
+// PowerOf returns the power of a VM that MAAS does not switch, in MAAS's words.
+func (s *Service) PowerOf(ctx context.Context, vm VM) (string, error) {
+	seen, err := s.composer.Observe(ctx, vm, 0)
+	switch {
+	case CantAsk(err):
+		return maas.PowerError, nil
+	case err != nil:
+		return "", err
+	}
+	return seen.Power(), nil
+}
+
 // ObserveVM returns what its host shows of a VM; see Composer.Observe.
 func (s *Service) ObserveVM(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error) {
 	return s.composer.Observe(ctx, vm, maxAge)

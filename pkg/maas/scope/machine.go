@@ -106,6 +106,11 @@ func (m *Machine) Marks() lxdhost.Marks {
 	return lxdhost.Marks{Owner: m.OwnerID(), Machine: m.Identity().Hostname, Management: m.managementID}
 }
 
+// VM returns the machine's VM as package lxd knows it, without its host.
+func (m *Machine) VM(systemID string) lxd.VM {
+	return lxd.VM{SystemID: systemID, Hostname: m.Identity().Hostname, Namespace: m.MaasMachine.Namespace, Marks: m.Marks()}
+}
+
 // VMSpec returns the spec of the machine's VM.
 func (m *Machine) VMSpec() lxd.VMSpec {
 	vm := m.TemplateVM(m.MaasMachine.Spec, m.IsControlPlane())
