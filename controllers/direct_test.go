@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -374,10 +375,15 @@ func TestASpareVMOnAnLXDHostIsDeleted(t *testing.T) {
 			if away.Load() {
 				panic(http.ErrAbortHandler)
 			}
-			lxd.ServeHTTP(w, r)
-			if made := r.Method == http.MethodPost && r.URL.Path == "/1.0/instances"; made {
+			answer := httptest.NewRecorder()
+			lxd.ServeHTTP(answer, r)
+			if strings.HasSuffix(r.URL.Path, "/wait") && len(first.VMs(t)) == 1 {
 				away.Store(true)
+				panic(http.ErrAbortHandler)
 			}
+			maps.Copy(w.Header(), answer.Header())
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write(answer.Body.Bytes())
 		})
 	})
 	w := newWorld(t, withLXDHosts)

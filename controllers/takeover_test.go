@@ -61,7 +61,12 @@ func (u *upgraded) prepare() {
 	if err := u.server.Prepare(u.t.Context(), u.client, client.ObjectKeyFromObject(u.host)); err != nil {
 		u.t.Fatal(err)
 	}
-	u.change(u.host, func(s *infrav1.LXDHostSpec) { s.MAASCredentialsRef = &infrav1.LocalObjectReference{Name: "maas"} })
+	if err := u.server.AddImage(u.t.Context(), vmImage); err != nil {
+		u.t.Fatal(err)
+	}
+	u.change(u.host, func(s *infrav1.LXDHostSpec) {
+		s.MAASCredentialsRef, s.Subnet = &infrav1.LocalObjectReference{Name: "maas"}, "10.77.0.0/24"
+	})
 	u.hostSays(u.host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 }
 

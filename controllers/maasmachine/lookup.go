@@ -16,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -178,7 +179,7 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 		return found, nil, err
 	}
 	for _, m := range found {
-		isOurs, err := l.Machines.IsOurs(ctx, l.Identity(), m)
+		isOurs, err := r.isOurVM(ctx, l, m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -187,6 +188,21 @@ func (r *Reconciler) find(ctx context.Context, l *life) (ours []*maas.Machine, f
 		}
 	}
 	return found, nil, nil
+}
+
+// isOurVM reports whether a machine that has our VM's name is our VM. Any user of MAAS can add a machine of that name,
+// and with our VM as what MAAS switches. Until it is acquired, what proves that one is ours which MAAS composed when it
+// had VM hosts is that the VM with its MAC addresses is on the host that we chose.
+func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (bool, error) {
+	if m.Pod != nil || !m.Unacquired() {
+		return l.Machines.IsOurs(ctx, l.Identity(), m)
+	}
+	_, host, err := l.adoptVM(ctx, m)
+	var none *lxd.NoSuccessorError
+	if lxdhost.KindOf(err) == lxdhost.KindConflict || (errors.As(err, &none) && none.LXDHost == "") {
+		return false, nil
+	}
+	return host != nil, err
 }
 
 // awaitSettled waits while the outcome of a request for a machine, but one of these, is not known.
