@@ -27,8 +27,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 const (
@@ -64,7 +62,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			objects.IgnoreFigures).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToMachines),
 			predicate.Or[client.Object](objects.IgnoreFigures, predicate.GenerationChangedPredicate{})).
-		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToItsMachines), objects.IgnoreUnlessRekeyed).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
@@ -108,8 +105,8 @@ func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Ob
 	return requests(machines)
 }
 
-// lxdHostToMachines wakes the VMs' machines when a former VM host can be reached: those that MAAS composed are adopted
-// then.
+// lxdHostToMachines wakes the VMs' machines when a former VM host can be reached: those that MAAS composed can be
+// deleted then.
 func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object) []reconcile.Request {
 	host := object.(*infrav1.LXDHost)
 	if host.Spec.VMHost == nil || host.Spec.CredentialsRef == nil {
@@ -121,21 +118,6 @@ func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object
 		return nil
 	}
 	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !m.Spec.IsLXD() }))
-}
-
-// lxdHostToItsMachines wakes the machines whose VMs are recorded on a host: MAAS is to switch them with another key
-// pair.
-func (r *Reconciler) lxdHostToItsMachines(ctx context.Context, object client.Object) []reconcile.Request {
-	list := &infrav1.MaasMachineList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of an LXDHost")
-		return nil
-	}
-	ref := lxd.DirectRef(object.GetNamespace(), object.GetName())
-	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool {
-		recorded, err := record.Of(&m)
-		return err != nil || !slices.Contains(recorded.Hosts, ref)
-	}))
 }
 
 func requests(machines []infrav1.MaasMachine) []reconcile.Request {

@@ -109,6 +109,8 @@ func (s *subject) switches(machine *maas.Machine, rec *record.Record, on bool) (
 	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
 	if on {
 		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
+	} else if machine.Device {
+		op = record.StopVM // A late one would hit the next VM of the name.
 	}
 	return op, func(ctx context.Context, permit maas.Permit) error {
 		if machine.Device {

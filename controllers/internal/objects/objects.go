@@ -153,17 +153,6 @@ var IgnoreFigures = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition) || differs(infrav1.KeysCurrentCondition)
 }}
 
-// IgnoreUnlessRekeyed drops all of LXDHosts but updates by which LXD accepts another client certificate.
-var IgnoreUnlessRekeyed = predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := e.ObjectOld.(*infrav1.LXDHost).Status.ClientCertificate, e.ObjectNew.(*infrav1.LXDHost).Status.ClientCertificate
-		return after != nil && (before == nil || before.Fingerprint != after.Fingerprint)
-	},
-}
-
 // IgnoreUnlessCordoned drops all of LXDHosts but updates by which a person cordons one, or takes that back.
 var IgnoreUnlessCordoned = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
