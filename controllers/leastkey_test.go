@@ -90,11 +90,11 @@ func TestLivesWithTheLeastKey(t *testing.T) {
 	}
 }
 
-// So does that of a VM that MAAS did not compose.
+// A VM on an LXDHost needs no entitlement: MAAS has a device for it, of the user.
 func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts, withLeastKey("4.0", rights.DirectVMs))
+	w := newWorld(t, withLXDHosts, withLeastKey("4.0"))
 	w.setKey(plainUser)
 	w.addLXDHost(server, "host-a", "zone-a")
 	w.provisioned(w.newCluster())
@@ -104,19 +104,6 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	w.delete(m)
 	w.unchanged(before)
 	w.nothingForbidden()
-}
-
-// Where MAAS 3.8 has no VM host, and there are direct hosts, a VM needs what these need, before LXD has it.
-func TestNoVMIsMadeOnADirectHostWithoutTheEntitlements(t *testing.T) {
-	t.Parallel()
-	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts, withLeastKey("3.8", rights.VMs))
-	w.setKey(plainUser)
-	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
-	before := w.maas.State()
-	w.refusedWith(w.newMachine("cp-0", true, vm), infrav1.EntitlementMissingReason, "host-a", "can_edit_global_entities", "joe")
-	w.unchanged(before)
 }
 
 // A node of a host cluster gets its bridge with a key that has just the entitlements for that. Without, a machine that has the
