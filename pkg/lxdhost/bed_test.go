@@ -51,12 +51,19 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	t.Parallel()
+	return anotherBed(t)
+}
+
+// anotherBed is a further one in a test.
+func anotherBed(t *testing.T) *bed {
+	t.Helper()
 	b := &bed{t: t, daemon: lxdtest.Start(t, lxdbed.Options{})}
 	b.all = lxdtest.Connect(t, b.daemon.Socket())
 	b.server = b.all.UseProject(project)
 	b.must(b.all.CreateStoragePool(api.StoragePoolsPost{Name: pool, Driver: "dir"}))
 	for _, name := range []string{project, elsewhere} {
-		b.must(b.all.CreateProject(api.ProjectsPost{Name: name}))
+		own := api.ProjectPut{Config: map[string]string{"features.images": "true"}}
+		b.must(b.all.CreateProject(api.ProjectsPost{Name: name, ProjectPut: own}))
 	}
 	settings, etag, err := b.all.GetServer()
 	b.must(err)

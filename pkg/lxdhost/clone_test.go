@@ -5,8 +5,6 @@ package lxdhost
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +15,6 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 const (
@@ -45,19 +41,12 @@ func (b *bed) aDisk(content string) []byte {
 	return disk
 }
 
-func (b *bed) anImage(content string) io.Reader {
+// upload returns the fingerprint.
+func (b *bed) upload(alias, content string) string {
 	b.t.Helper()
-	disk := b.aDisk(content)
-	image, err := Tarball(architecture, bytes.NewReader(disk), int64(len(disk)))
-	b.must(err)
-	return image
-}
-
-func (b *bed) upload(alias, content string) (fingerprint string) {
-	b.t.Helper()
-	fingerprint, err := b.host.Upload(b.t.Context(), alias, b.anImage(content))
-	b.must(err)
-	return fingerprint
+	image := b.anImage(content)
+	b.must(b.host.Upload(b.t.Context(), alias, image, ignore))
+	return image.Fingerprint
 }
 
 func (b *bed) reading() Reading {
@@ -208,96 +197,13 @@ func TestACloneIsResumedWhereverItWasCutOff(t *testing.T) {
 	})
 }
 
-// The other host is this LXD, too, with another project and other keys: it fetches the image from an address, as any would.
-func TestAnImageIsCopied(t *testing.T) {
-	b := newBed(t)
-	fingerprint := b.upload("a/b", "a")
-	keys, from := newKeys(t), b.direct
-	node, err := lxdnode.Connect(t.Context(), b.daemon.Socket())
-	b.must(err)
-	_, err = node.Trust(t.Context(), "elsewhere", elsewhere, keys.Certificate)
-	b.must(err)
-	there := b.direct
-	there.Project, there.ClientCertificate, there.ClientKey = elsewhere, keys.Certificate, keys.Key
-	other := b.connect(there)
-	for range 2 { // Again, and it is no error.
-		b.must(other.CopyImage(t.Context(), "a/b", fingerprint, b.host, from))
-	}
-	seen, err := other.read(t.Context())
-	b.must(err)
-	if image := seen.Image("a/b"); image.Fingerprint != fingerprint {
-		t.Errorf("the images are %+v", seen.Images)
-	}
-	s := cloned("vm", fingerprint)
-	b.must(other.Clone(t.Context(), s, seen))
-	b.must(other.Delete(t.Context(), "vm", ours, time.Time{}))
-	wantKind(t, other.CopyImage(t.Context(), "c", strings.Repeat("ab", 32), b.host, from), KindNotFound)
-}
-
-func TestImages(t *testing.T) {
-	b := newBed(t)
-	first, second := b.upload("a/b", "first"), b.upload("c", "second")
-	if first == second {
-		t.Fatal("two images have one fingerprint")
-	}
-	if again := b.upload("d", "first"); again != first {
-		t.Errorf("the same again is %s, want %s", again, first)
-	}
-	if moved := b.upload("c", "third"); moved == second || b.names()[moved] != "c" {
-		t.Errorf("the images are %v, want c to be %s", b.names(), moved)
-	}
-	if got := b.names(); got[first] != "a/b d" || got[second] != "" || len(got) != 3 {
-		t.Errorf("the images are %v", got)
-	}
-	for range 2 {
-		b.must(b.host.RemoveImage(t.Context(), first))
-	}
-	if got := b.names(); len(got) != 2 {
-		t.Errorf("the images are %v, want two", got)
-	}
-}
-
 // LXD looks into an image only when a VM is made from it.
 func TestAnImageThatIsNoneMakesNoVM(t *testing.T) {
 	b := newBed(t)
-	image, err := Tarball(architecture, strings.NewReader("no disk"), 7)
+	image, err := tarball(section("no disk"), architecture, 7)
 	b.must(err)
-	broken, err := b.host.Upload(t.Context(), "broken", image)
-	b.must(err)
-	wantKind(t, b.host.Clone(t.Context(), cloned("vm", broken), b.reading()), KindOther)
+	b.must(image.sum(t.Context(), ignore))
+	b.must(b.host.Upload(t.Context(), "broken", image, ignore))
+	wantKind(t, b.host.Clone(t.Context(), cloned("vm", image.Fingerprint), b.reading()), KindOther)
 	b.wantGone("vm")
-}
-
-// names are the aliases of the images, joined by a space, by fingerprint.
-func (b *bed) names() map[string]string {
-	b.t.Helper()
-	all := map[string]string{}
-	for _, image := range b.reading().Images {
-		all[image.Fingerprint] = strings.Join(image.Aliases, " ")
-	}
-	return all
-}
-
-// An upload that ends before its end adds nothing, and is repeated. So does a disk that is shorter than was said.
-func TestAnUploadThatBreaksOffAddsNothing(t *testing.T) {
-	b := newBed(t)
-	isUpload := func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Path == "/1.0/images" }
-	change, _ := atNth(isUpload, 1, false, func(_ http.Handler, _ http.ResponseWriter, r *http.Request) {
-		_, _ = io.CopyN(io.Discard, r.Body, 1<<10)
-		cut()
-	})
-	b.between.set(change)
-	_, err := b.host.Upload(t.Context(), "tiny", b.anImage("a"))
-	wantKind(t, err, KindUnreachable)
-	b.between.set(nil)
-	disk := b.aDisk("a")
-	short, err := Tarball(architecture, bytes.NewReader(disk[:len(disk)/2]), int64(len(disk)))
-	b.must(err)
-	if _, err := b.host.Upload(t.Context(), "tiny", short); err == nil {
-		t.Error("half a disk became an image")
-	}
-	if got := b.names(); len(got) > 0 {
-		t.Errorf("there are the images %v", got)
-	}
-	b.upload("tiny", "a")
 }

@@ -108,7 +108,7 @@ func (h *Host) read(ctx context.Context) (Reading, error) {
 	defer end()
 	instances, err := s.client.GetInstances(api.InstanceTypeAny)
 	if err == nil {
-		r.Images, err = s.images()
+		r.Images, err = s.images(instances)
 	}
 	if err != nil {
 		return Reading{}, h.fail("reading the project", err)

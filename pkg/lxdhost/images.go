@@ -3,15 +3,13 @@
 package lxdhost
 
 import (
-	"archive/tar"
-	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"io"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -19,6 +17,15 @@ import (
 
 // imageTimeout bounds the transfer of an image.
 const imageTimeout = time.Hour
+
+// keyBrought is the property of an image that has the mark of one that was brought.
+const keyBrought = "capmaas.brought"
+
+// keyDisk is the property of an image that has the size of its disk, in bytes.
+const keyDisk = "capmaas.disk"
+
+// keyBaseImage has the fingerprint of the image that an instance was made from.
+const keyBaseImage = "volatile.base_image"
 
 // Image is an image of virtual machines that the project has.
 type Image struct {
@@ -28,29 +35,58 @@ type Image struct {
 	Aliases []string
 	// Architecture is in Linux's words: x86_64.
 	Architecture string
-	// Bytes is the size of what was uploaded.
-	Bytes int64
+	// Bytes is the size of what was uploaded, DiskBytes that of the disk in it; 0 if LXD was not told.
+	Bytes, DiskBytes int64
+	// Brought is the mark of an image that was brought; see Mark.
+	Brought string
+	// Users are the project's instances that were made from it, by name.
+	Users []string
 }
 
-// images returns those of the project: GET /1.0/images.
-func (s *session) images() ([]Image, error) {
+// images returns those of the project: GET /1.0/images. instances are all of the project.
+func (s *session) images(instances []api.Instance) ([]Image, error) {
 	all, err := s.client.GetImages()
 	if err != nil {
 		return nil, err
 	}
+	users := baseImages(instances)
 	var images []Image
-	for _, one := range all {
-		if one.Type != string(api.InstanceTypeVM) {
+	for i := range all {
+		if all[i].Type != string(api.InstanceTypeVM) {
 			continue
 		}
-		image := Image{Fingerprint: one.Fingerprint, Architecture: one.Architecture, Bytes: one.Size}
-		for _, alias := range one.Aliases {
-			image.Aliases = append(image.Aliases, alias.Name)
-		}
-		slices.Sort(image.Aliases)
+		image := describeImage(&all[i])
+		image.Users = users[image.Fingerprint]
 		images = append(images, image)
 	}
 	return images, nil
+}
+
+func describeImage(found *api.Image) Image {
+	disk, _ := strconv.ParseInt(found.Properties[keyDisk], 10, 64)
+	image := Image{
+		Fingerprint: found.Fingerprint, Architecture: found.Architecture, Bytes: found.Size, DiskBytes: disk,
+		Brought: found.Properties[keyBrought],
+	}
+	for _, alias := range found.Aliases {
+		image.Aliases = append(image.Aliases, alias.Name)
+	}
+	slices.Sort(image.Aliases)
+	return image
+}
+
+// baseImages returns the names of the instances that were made from each image, sorted.
+func baseImages(instances []api.Instance) map[string][]string {
+	all := map[string][]string{}
+	for i := range instances {
+		if base := instances[i].Config[keyBaseImage]; base != "" {
+			all[base] = append(all[base], instances[i].Name)
+		}
+	}
+	for _, names := range all {
+		slices.Sort(names)
+	}
+	return all
 }
 
 // Image returns the image of a name; the zero value if the host had none when it was read.
@@ -77,76 +113,88 @@ func (h *Host) withImages(ctx context.Context) (s *session, end func(), err erro
 	return s, end, nil
 }
 
-// Upload adds an image to the project: LXD's unified tarball, as Tarball makes one. LXD takes it in one request (POST
-// /1.0/images), and has no other way. What was uploaded before is only named. An alias that another image has moves to this
-// one. The fingerprint is that of what was read here.
-func (h *Host) Upload(ctx context.Context, alias string, image io.Reader) (fingerprint string, err error) {
+// Upload adds an image to the project under an alias, which it takes from the image that has it, if any. LXD takes an
+// image in one request (POST /1.0/images), and has no other way: one that breaks off is sent again from its beginning.
+// An image that the project has (GET /1.0/images/FINGERPRINT) is only named, and is kept from then on, whoever brought
+// it. sent is told how many bytes were.
+//
+// KindInvalid: LXD does not take it for an image of virtual machines.
+func (h *Host) Upload(ctx context.Context, alias string, image *ImageFile, sent func(int64)) error {
 	doing := "uploading the image " + alias
 	s, end, err := h.withImages(ctx)
 	if err != nil {
-		return "", h.fail(doing, err)
+		return h.fail(doing, err)
 	}
 	defer end()
-	sum := sha256.New()
-	added := s.run(http.MethodPost, s.url("images"), io.TeeReader(image, sum))
-	fingerprint = hex.EncodeToString(sum.Sum(nil))
-	if err := s.nameAfter(added, fingerprint, alias); err != nil {
-		return "", h.fail(doing, err)
-	}
-	return fingerprint, nil
-}
-
-// Tarball makes an image of a disk in the format qcow2, of a size in bytes, for an architecture in Linux's words. The same disk
-// makes the same image. Reading it fails if the disk is shorter.
-func Tarball(architecture string, disk io.Reader, size int64) (io.Reader, error) {
-	metadata := fmt.Sprintf("architecture: %s\ncreation_date: 1\n", architecture)
-	var head bytes.Buffer
-	w := tar.NewWriter(&head)
-	err := w.WriteHeader(&tar.Header{Name: "metadata.yaml", Mode: 0o644, Size: int64(len(metadata))})
-	if err == nil {
-		_, err = io.WriteString(w, metadata)
+	if err = s.keep(image.Fingerprint); isNotFound(err) {
+		err = s.upload("https://"+h.address, image, sent)
 	}
 	if err == nil {
-		err = w.WriteHeader(&tar.Header{Name: "rootfs.img", Mode: 0o644, Size: size})
+		err = s.name(image.Fingerprint, alias, true)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making an image: %w", err)
+		return h.fail(doing, err)
 	}
-	const block = 512
-	padding := make([]byte, (block-size%block)%block+2*block) // Two empty blocks are the end.
-	return io.MultiReader(&head, &exactly{disk, size}, bytes.NewReader(padding)), nil
+	return nil
 }
 
-// exactly reads so many bytes.
-type exactly struct {
-	io.Reader
-	left int64
+// keep makes an image one that stays, whoever brought it: GET /1.0/images/FINGERPRINT, and PUT if it was brought.
+func (s *session) keep(fingerprint string) error {
+	found, etag, err := s.client.GetImage(fingerprint)
+	if err != nil || found.Properties[keyBrought] == "" {
+		return err
+	}
+	kept := found.Writable()
+	delete(kept.Properties, keyBrought)
+	return s.client.UpdateImage(fingerprint, kept, etag)
 }
 
-func (e *exactly) Read(into []byte) (int, error) {
-	if e.left == 0 {
-		return 0, io.EOF
+// upload sends an image that the project lacks. LXD's own client would not end with the context.
+func (s *session) upload(server string, image *ImageFile, sent func(int64)) error {
+	body, contentType := image.body(sent)
+	request, err := http.NewRequestWithContext(s.ctx, http.MethodPost, server+s.url("images").String(), body)
+	if err != nil {
+		return err
 	}
-	n, err := e.Reader.Read(into[:min(int64(len(into)), e.left)])
-	e.left -= int64(n)
-	if err == io.EOF && e.left > 0 {
-		err = io.ErrUnexpectedEOF
+	request.ContentLength = image.Bytes
+	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("X-LXD-fingerprint", image.Fingerprint) // LXD refuses anything else.
+	added := s.send(request)
+	found, _, err := s.client.GetImage(image.Fingerprint)
+	if err != nil {
+		return cmp.Or(added, err)
 	}
-	return n, err
+	if found.Type != string(api.InstanceTypeVM) {
+		return errors.Join(problem(KindInvalid, "LXD takes it for an image of the type %s", found.Type),
+			s.run(http.MethodDelete, s.url("images", image.Fingerprint), nil))
+	}
+	return nil
 }
 
-// nameAfter gives an alias to an image that was added. If that failed, what counts is whether the image is there.
-func (s *session) nameAfter(added error, fingerprint, alias string) error {
-	if added != nil {
-		if _, _, missing := s.client.GetImage(fingerprint); missing != nil {
-			return added
-		}
+// send is run with a request of its own.
+func (s *session) send(request *http.Request) error {
+	response, err := s.client.DoHTTP(request)
+	if err != nil {
+		return uncertain(err)
 	}
-	return s.name(fingerprint, alias)
+	defer func() { _ = response.Body.Close() }()
+	var started api.Response
+	if err := json.NewDecoder(response.Body).Decode(&started); err != nil {
+		return uncertain(err)
+	}
+	if started.Type == api.ErrorResponse {
+		return api.NewStatusError(response.StatusCode, started.Error)
+	}
+	operation, err := started.MetadataAsOperation()
+	if err != nil {
+		return uncertain(err)
+	}
+	return s.wait(operation.ID)
 }
 
-// name gives an alias to an image: POST /1.0/images/aliases, or PUT if another image has it.
-func (s *session) name(fingerprint, alias string) error {
+// name gives an alias to an image: POST /1.0/images/aliases. If another image has it, it is taken from that one (PUT)
+// or left there (KindConflict).
+func (s *session) name(fingerprint, alias string, take bool) error {
 	made := s.client.CreateImageAlias(api.ImageAliasesPost{ImageAliasesEntry: api.ImageAliasesEntry{
 		Name: alias, Type: string(api.InstanceTypeVM), Target: fingerprint,
 	}})
@@ -159,52 +207,121 @@ func (s *session) name(fingerprint, alias string) error {
 		return made
 	case has.Target == fingerprint:
 		return nil
+	case !take:
+		return problem(KindConflict, "the name is that of another image, %s", has.Target)
 	}
 	return s.client.UpdateImageAlias(alias, api.ImageAliasesEntryPut{Target: fingerprint}, etag)
 }
 
-// CopyImage gets an image from another host, which this host must reach at the address in from: the other one gives out a
-// secret for it (POST /1.0/images/FINGERPRINT/secret there), and this one reads the image with it (POST /1.0/images, and GET
-// operations/ID/wait). What has been copied before is not copied again.
-func (h *Host) CopyImage(ctx context.Context, alias, fingerprint string, other *Host, from Options) error {
-	doing := "copying the image " + alias
-	source, end, err := other.withImages(ctx)
-	if err != nil {
-		return other.fail(doing, err)
-	}
-	defer end()
-	given, err := source.client.CreateImageSecret(fingerprint)
-	if err != nil {
-		return other.fail(doing, err)
-	}
-	secret, _ := given.Get().Metadata["secret"].(string)
+// ImageCopy is an image that a host has, and that another one gets.
+type ImageCopy struct {
+	Alias, Fingerprint string
+	// From is where the host that gets it reaches the other one.
+	From Options
+	// Keep is for an image that a person wants there: it stays, and takes its alias from the image that has it.
+	Keep bool
+	// Brought is the mark of one that may be removed again.
+	Brought string
+}
+
+// CopyImage gets an image from another host: the other one gives out a secret for it (POST
+// /1.0/images/FINGERPRINT/secret there), and this one reads the image with it (POST /1.0/images, and GET
+// operations/ID/wait), and checks its fingerprint. An image that the project has is only named. The error is
+// KindConflict if another image has the name, unless Keep takes it away.
+func (h *Host) CopyImage(ctx context.Context, image ImageCopy, other *Host) error {
+	doing := "copying the image " + image.Alias
 	s, end, err := h.withImages(ctx)
 	if err != nil {
 		return h.fail(doing, err)
 	}
 	defer end()
-	wanted := api.ImagesPost{Source: &api.ImagesPostSource{
-		ImageSource: api.ImageSource{
-			Protocol: "lxd", Server: "https://" + from.Address, Certificate: string(from.ServerCertificate), ImageType: string(api.InstanceTypeVM),
-		},
-		Type: "image", Mode: "pull", Fingerprint: fingerprint, Secret: secret, Project: from.Project,
-	}}
-	if err := s.nameAfter(s.run(http.MethodPost, s.url("images"), wanted), fingerprint, alias); err != nil {
+	if image.Keep {
+		err = s.keep(image.Fingerprint)
+	} else {
+		_, _, err = s.client.GetImage(image.Fingerprint)
+	}
+	if isNotFound(err) {
+		var secret string
+		if secret, err = other.secret(ctx, image.Fingerprint); err != nil {
+			return other.fail(doing, err)
+		}
+		err = s.copy(image, secret)
+	}
+	if err == nil {
+		err = s.name(image.Fingerprint, image.Alias, image.Keep)
+	}
+	if err != nil {
 		return h.fail(doing, err)
 	}
 	return nil
 }
 
-// RemoveImage deletes an image, with its aliases (DELETE /1.0/images/FINGERPRINT). VMs that were made from it stay. One that
-// is missing is no error.
-func (h *Host) RemoveImage(ctx context.Context, fingerprint string) error {
+// secret returns what lets another host read an image.
+func (h *Host) secret(ctx context.Context, fingerprint string) (string, error) {
+	s, end, err := h.withImages(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	given, err := s.client.CreateImageSecret(fingerprint)
+	if err != nil {
+		return "", err
+	}
+	secret, _ := given.Get().Metadata["secret"].(string)
+	return secret, nil
+}
+
+// copy reads an image that the project lacks. If that did not succeed, what counts is whether the image is there.
+func (s *session) copy(image ImageCopy, secret string) error {
+	wanted := api.ImagesPost{Source: &api.ImagesPostSource{
+		ImageSource: api.ImageSource{
+			Protocol: "lxd", Server: "https://" + image.From.Address, Certificate: string(image.From.ServerCertificate),
+			ImageType: string(api.InstanceTypeVM),
+		},
+		Type: "image", Mode: "pull", Fingerprint: image.Fingerprint, Secret: secret, Project: image.From.Project,
+	}}
+	if image.Brought != "" {
+		wanted.Properties = map[string]string{keyBrought: image.Brought}
+	}
+	added := s.run(http.MethodPost, s.url("images"), wanted)
+	if added != nil {
+		if _, _, missing := s.client.GetImage(image.Fingerprint); missing != nil {
+			return added
+		}
+	}
+	return nil
+}
+
+// RemoveBrought deletes an image that carries the mark, that has no other name than the one it was brought under, and
+// that no instance of the project was made from: GET /1.0/images/FINGERPRINT, GET /1.0/instances and DELETE
+// /1.0/images/FINGERPRINT. Others are KindConflict. One that is missing is no error.
+func (h *Host) RemoveBrought(ctx context.Context, fingerprint string, mark Mark) error {
 	s, end, err := h.withImages(ctx)
 	if err == nil {
 		defer end()
-		err = s.run(http.MethodDelete, s.url("images", fingerprint), nil)
+		err = s.removeBrought(fingerprint, mark)
 	}
 	if err != nil && !isNotFound(err) {
 		return h.fail("removing the image "+fingerprint, err)
 	}
 	return nil
+}
+
+func (s *session) removeBrought(fingerprint string, mark Mark) error {
+	found, _, err := s.client.GetImage(fingerprint)
+	if err != nil {
+		return err
+	}
+	image := describeImage(found)
+	if !mark.proves(&image) {
+		return problem(KindConflict, "nothing proves that it was brought, and it is left alone")
+	}
+	instances, err := s.client.GetInstances(api.InstanceTypeAny)
+	if err != nil {
+		return err
+	}
+	if users := baseImages(instances)[fingerprint]; len(users) > 0 {
+		return problem(KindConflict, "the instance %s was made from it", users[0])
+	}
+	return s.run(http.MethodDelete, s.url("images", fingerprint), nil)
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,8 @@ func (h *Host) AddImage(ctx context.Context, alias string) error {
 		return fmt.Errorf("making an image: %w", err)
 	}
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	image, err := lxdhost.Tarball(architecture, bytes.NewReader(disk), int64(len(disk)))
+	ignore := func(int64) {}
+	image, err := lxdhost.NewImageFile(ctx, io.NewSectionReader(bytes.NewReader(disk), 0, int64(len(disk))), nil, architecture, ignore)
 	if err != nil {
 		return err
 	}
@@ -50,8 +52,7 @@ func (h *Host) AddImage(ctx context.Context, alias string) error {
 		return err
 	}
 	defer client.Close()
-	_, err = client.Upload(ctx, alias, image)
-	return err
+	return client.Upload(ctx, alias, image, ignore)
 }
 
 // Options are how the host is reached with the keys that it trusts.

@@ -23,3 +23,15 @@ func Forward(t testing.TB, daemon *lxd.Daemon, to string) (address string) {
 	}))
 	return listener.Addr().String()
 }
+
+// Open makes an address of this computer one in a daemon's network, too, until the test ends: that of another LXD.
+func Open(t testing.TB, daemon *lxd.Daemon, address string) {
+	t.Helper()
+	listener, err := daemon.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(netns.Forward(t.Context(), listener, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}))
+}
