@@ -43,6 +43,8 @@ type Reconciler struct {
 	Interval time.Duration
 	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
 	WatchFilter string
+
+	images images
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;patch
@@ -53,6 +55,10 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "lxdhost")
 	limited := workers.Limit(r, &options)
+	r.images.jobs = make(chan func(context.Context), imagesPlanned)
+	if err := mgr.Add(&r.images); err != nil {
+		return fmt.Errorf("adding the transfer of images: %w", err)
+	}
 	err := capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.LXDHost{}, builder.WithPredicates(objects.IgnoreWords)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToHosts)).

@@ -40,7 +40,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 	if err := r.showNode(ctx, host); err != nil {
 		return err
 	}
-	reading, err := r.read(ctx, host)
+	options, reading, err := r.read(ctx, host)
 	if !markConnection(host, err) {
 		return err
 	}
@@ -50,6 +50,9 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 			return failed
 		}
 		setReading(host, reading, owners)
+		if err := r.tendImages(ctx, host, options, reading); err != nil {
+			return err
+		}
 	}
 	markKeys(host)
 	r.markRegistered(ctx, host)
@@ -59,17 +62,17 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 }
 
 // read asks LXD, and shows the client certificate that LXD accepted. Other callers' responses may be used.
-func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Reading, error) {
+func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Options, lxdhost.Reading, error) {
 	options, err := r.Scopes.LXDServer(ctx, host)
 	if err != nil {
-		return lxdhost.Reading{}, err
+		return options, lxdhost.Reading{}, err
 	}
 	guard.At(ctx, options.Server())
 	reading, err := r.Scopes.LXD.Read(ctx, options, r.Interval/2)
 	if err == nil {
 		showCertificate(&host.Status, options)
 	}
-	return reading, err
+	return options, reading, err
 }
 
 // owners returns the Clusters as namespace/name, by owner id.
