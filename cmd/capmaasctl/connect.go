@@ -134,7 +134,7 @@ func elsewhere(ctx context.Context, reader client.Client, err error, object clie
 
 // askCluster sets o.maas to the manager's, if none is given.
 func (o *options) askCluster(ctx context.Context, c command) error {
-	if !c.needsMAAS || o.maas.Endpoint != "" {
+	if !c.needsMAAS || o.maas.Endpoint != "" || len(o.image.hosts) > 0 {
 		return nil
 	}
 	kubernetes, err := kubernetesClient(*o)

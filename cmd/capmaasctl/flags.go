@@ -120,13 +120,13 @@ func (o *options) complete(c command, flags *pflag.FlagSet, s surroundings) []st
 	if o.timeout < 0 {
 		problems = append(problems, fmt.Sprintf("--timeout: %s is no time to wait; 0s is as long as it takes", o.timeout))
 	}
-	if c.needsMAAS {
+	if c.needsMAAS && len(o.image.hosts) == 0 {
 		problems = append(problems, o.completeMAAS(flags.Changed("maas-api-key"), s)...)
 	}
 	if c.complete != nil {
 		problems = append(problems, c.complete(o, flags, s)...)
 	}
-	if c.needsCluster || o.subject.Name != "" {
+	if c.needsCluster || o.subject.Name != "" || len(o.image.hosts) > 0 {
 		problems = append(problems, o.completeCluster(s)...)
 	}
 	return problems

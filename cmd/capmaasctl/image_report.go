@@ -54,12 +54,17 @@ func checkImageCommand() command {
 	return command{
 		use: "check [NAME]", short: "Check whether machines can be deployed with an image",
 		long: `MAAS has to have it, all of it, and for their architecture. With --cluster it checks the images
-that a cluster's new machines get, in that cluster's MAAS. It changes nothing.`,
-		example:   "image check custom/u-2404-k8s-1.35.0 --architecture=arm64\nimage check --cluster=default/my-cluster",
+that a cluster's new machines get, in that cluster's MAAS and on the LXDHosts of its VMs.
+With --lxd-host it checks which of these LXDHosts have the image.
+It changes nothing, and does not see into the image.`,
+		example: `image check custom/u-2404-k8s-1.35.0 --architecture=arm64
+image check custom/u-2404-k8s-1.35.0 --lxd-host="*" --namespace=default
+image check --cluster=default/my-cluster`,
 		page:      "image-upload.md",
 		needsMAAS: true, inNamespace: true, hasTimeout: true,
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addArchitectureFlag(fs)
+			o.addHostsFlag(fs)
 			fs.StringVar(&o.image.cluster, "cluster", "", "NAME or NAMESPACE/NAME of a Cluster, whose images are checked instead.")
 		},
 		complete: (*options).completeImageCheck,
@@ -72,6 +77,10 @@ func (o *options) completeImageCheck(flags *pflag.FlagSet, _ surroundings) []str
 	switch {
 	case (o.object == "") == (o.image.cluster == ""):
 		return []string{"give the NAME of an image, or --cluster"}
+	case o.image.cluster != "" && len(o.image.hosts) > 0:
+		return []string{"--lxd-host is for NAME: the LXDHosts of a cluster are known"}
+	case len(o.image.hosts) > 0:
+		return o.completeHosts(flags, "architecture")
 	case o.image.cluster != "" && o.image.architecture != "":
 		return []string{"--architecture is for NAME: those of a cluster are known"}
 	case o.image.cluster != "":
@@ -152,12 +161,15 @@ func (r *imageReport) text(w io.Writer) error {
 
 // checkImages checks one image, or those of a cluster.
 func checkImages(ctx context.Context, o options, _ surroundings) result {
+	if len(o.image.hosts) > 0 {
+		return newReport("image check", checkHostImages(ctx, o), false, false)
+	}
 	var found checks
 	var err error
 	if o.image.cluster == "" {
 		var client *maas.Client
 		if client, err = maas.NewClient(o.maas); err == nil {
-			found.image(ctx, images.NewService(client), planner.ImageUse{Image: o.object, Architecture: o.image.architecture})
+			found.image(ctx, images.NewService(client), planner.ImageUse{Image: o.object, Architecture: o.image.architecture, InMAAS: true})
 		}
 	} else {
 		err = withPlanner(ctx, o, func(p *planner.Planner) error {
@@ -183,6 +195,12 @@ func checkImages(ctx context.Context, o options, _ surroundings) result {
 
 // image adds a line for an image.
 func (c *checks) image(ctx context.Context, service *images.Service, use planner.ImageUse) {
+	if len(use.Hosts) > 0 {
+		c.onHosts(use.Image, use.DiskGB, use.Hosts)
+	}
+	if !use.InMAAS {
+		return
+	}
 	by := ""
 	if use.Owner != "" {
 		by = " (" + use.Owner + ")"

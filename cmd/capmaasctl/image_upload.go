@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +20,8 @@ import (
 type imageOptions struct {
 	name, title, architecture, base, fileType string
 	replace, restart                          bool
-	cluster                                   string
+	cluster, metadata                         string
+	hosts                                     []string // --lxd-host
 }
 
 // fileTypes are what MAAS calls the types of files, by the end of a file's name; the first that fits counts.
@@ -33,26 +35,36 @@ var otherFileTypes = []string{"ddtgz", "ddtbz", "ddtxz", "ddtar"}
 
 func uploadImageCommand() command {
 	return command{
-		use: "upload FILE", short: "Upload a file to MAAS as an image, also what was interrupted",
+		use: "upload FILE", short: "Upload a file to MAAS or LXDHosts as an image, also what was interrupted",
 		long: `It sends the file in pieces, and shows how far it is. Interrupted, it goes on there when it is
 run again. A file that MAAS has is not sent.
-It is for ` + rights.ImageUpload.Users("") + `.`,
-		example:   "image upload ubuntu-2404-efi-kube-v1.35.0.tar.gz --name=custom/u-2404-k8s-1.35.0 --base-image=ubuntu/noble",
+It is for ` + rights.ImageUpload.Users("") + `.
+With --lxd-host it goes to one LXDHost, as a whole, and the others copy it from there. FILE is a
+disk in the format qcow2, or an image of LXD.`,
+		example: `image upload ubuntu-2404-efi-kube-v1.35.0.tar.gz --name=custom/u-2404-k8s-1.35.0 --base-image=ubuntu/noble
+image upload ubuntu-2404-kube-v1.35.0.qcow2 --name=custom/u-2404-k8s-1.35.0 --lxd-host="*"`,
 		page:      "image-upload.md",
-		needsMAAS: true,
+		needsMAAS: true, inNamespace: true,
 		byDefault: func(o *options) { o.image.architecture = "amd64" },
 		flags: func(o *options, fs *pflag.FlagSet) {
 			fs.StringVar(&o.image.name, "name", "", "Name of the image, as spec.image has it: custom/NAME, or an operating system of MAAS and a release.")
 			o.addArchitectureFlag(fs)
+			o.addHostsFlag(fs)
+			fs.StringVar(&o.image.metadata, "lxd-metadata", "", "The other file of an image of LXD in two files: the tarball with its metadata. FILE is the disk.")
 			fs.StringVar(&o.image.title, "title", "", "Title that MAAS's web interface shows.")
 			fs.StringVar(&o.image.base, "base-image", "", "What it is built on, such as ubuntu/noble. Default: what MAAS commissions machines with.")
 			fs.StringVar(&o.image.fileType, "file-type", "",
 				"tgz, tbz, txz: a root file system; ddgz, ddbz2, ddxz, ddraw, ddtgz, ddtbz, ddtxz, ddtar: a disk. Default: by the file's name.")
-			fs.BoolVar(&o.image.replace, "replace", false, "Let MAAS drop the file that it has under this name. It does so at once.")
+			fs.BoolVar(&o.image.replace, "replace", false, "Let MAAS drop the file that it has under this name, or an LXDHost give the name to this image. It does so at once.")
 			fs.BoolVar(&o.image.restart, "restart", false, "Begin an unfinished upload of this file anew.")
 		},
 		complete: (*options).completeUpload,
-		act:      uploadImage,
+		act: func(ctx context.Context, o options, s surroundings) int {
+			if len(o.image.hosts) > 0 {
+				return uploadToHosts(ctx, o, s)
+			}
+			return uploadImage(ctx, o, s)
+		},
 	}
 }
 
@@ -76,6 +88,12 @@ func (o *options) completeUpload(flags *pflag.FlagSet, _ surroundings) []string 
 	}
 	if o.image.architecture == "" {
 		wrong("--architecture: it is empty: give one such as amd64")
+	}
+	if len(o.image.hosts) > 0 {
+		return append(problems, o.completeHosts(flags, "title", "base-image", "file-type", "restart")...)
+	}
+	if o.image.metadata != "" {
+		wrong("--lxd-metadata is for LXDHosts: add --lxd-host")
 	}
 	var known []string
 	for _, pair := range fileTypes {

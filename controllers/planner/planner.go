@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,11 +19,15 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
+
+// imagesMaxAge is how old what a host says of its images may be.
+const imagesMaxAge = time.Minute
 
 // Planner plans. It reads Kubernetes as its client may, and MAAS as the manager does.
 type Planner struct {
@@ -190,6 +195,18 @@ type ImageUse struct {
 	Owner string
 	// Image is as in spec.image. Architecture is amd64 and so on; empty: any.
 	Image, Architecture string
+	// InMAAS: MAAS deploys machines with it.
+	InMAAS bool
+	// Hosts are those on which LXD makes VMs from it, with a root disk of DiskGB.
+	Hosts  []ImageHost
+	DiskGB int
+}
+
+// ImageHost is an LXDHost, and what its LXD has; Problem says why that is not known.
+type ImageHost struct {
+	Key     client.ObjectKey
+	Reading lxdhost.Reading
+	Problem error
 }
 
 // Images returns the images that new machines of a cluster are deployed with, and its MAAS.
@@ -208,9 +225,28 @@ func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse,
 		if err != nil {
 			return nil, nil, err
 		}
-		uses = append(uses, ImageUse{Owner: o.name(), Image: spec.Image, Architecture: spec.Architecture})
+		use := ImageUse{Owner: o.name(), Image: spec.Image, Architecture: spec.Architecture, InMAAS: true}
+		if spec.IsLXD() {
+			use.Hosts, use.DiskGB = p.imageHosts(ctx, v, o.GetNamespace()), scope.VMSpec(o.GetNamespace(), spec).Disk
+			use.InMAAS = len(use.Hosts) == 0 || len(use.Hosts) < len(v.hosts)
+		}
+		uses = append(uses, use)
 	}
 	return uses, v.Cluster.Inventory.Client(), nil
+}
+
+// imageHosts returns the hosts on which LXD makes VMs for MaasMachines of a namespace.
+func (p *Planner) imageHosts(ctx context.Context, v *view, namespace string) (hosts []ImageHost) {
+	for i := range v.hosts {
+		if h := &v.hosts[i]; h.IsDirect() && h.Object.Allows(namespace) {
+			host := ImageHost{Key: client.ObjectKey{Namespace: h.Object.Namespace, Name: h.Object.Name}, Problem: h.Object.Problem}
+			if host.Problem == nil {
+				host.Reading, host.Problem = p.Scopes.LXD.Read(ctx, h.Object.Server, imagesMaxAge)
+			}
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
 }
 
 // viewOf reads a cluster that is there, or that is in manifests.
