@@ -28,7 +28,7 @@ type NoImageError struct{ Image string }
 
 // Error names the image.
 func (e *NoImageError) Error() string {
-	return fmt.Sprintf("it has no image %s: `capmaasctl image upload` brings it there", e.Image)
+	return fmt.Sprintf("it has no image %s: `capmaasctl image upload --lxd-host` brings it there", e.Image)
 }
 
 // NoSubnetError means that it is not known which of MAAS's subnets a VM's first network card is in. Nothing was asked

@@ -349,6 +349,7 @@ var fields = map[string]string{
 	"not in zone ": ", which is the failure domain", "not in resource pool ": ", as in spec.resourcePool", "without tag ": ", as in spec.tags", "with tag ": ", as in spec.notTags",
 	"without storage pool ": ", as in spec.lxdConfig.storage", "without bridge ": ", as in spec.lxdConfig.network",
 	"without an address in subnet ": ", as in spec.lxdConfig.network",
+	"without image ":                ", as in spec.image: `capmaasctl image upload --lxd-host` brings it there",
 }
 
 const remedy = "add, free or mend hosts, or change the template"

@@ -112,6 +112,10 @@ func TestPlaceChooses(t *testing.T) {
 		}, with(func(s *VMSpec) { s.MayBeOn = []Host{host("a1", "a", project("lxd-1", "one"))} }), nil, "a3"},
 		"the host itself that may have the VM": {[]Host{host("a1", "a", project("lxd-1", "one")), host("a2", "a", project("lxd-1", "two"))},
 			with(func(s *VMSpec) { s.MayBeOn = []Host{host("a1", "a", project("lxd-1", "one"))} }), nil, "a1"},
+		"a direct host with the image": {[]Host{
+			host("a1", "a", of(HostObject{Direct: true})),
+			host("a2", "a", used(8, 0), of(HostObject{Direct: true}), func(h *Host) { h.Images = []string{"u", "v"} }),
+		}, with(func(s *VMSpec) { s.Image = "v" }), nil, "a2"},
 		"no host whose resources MAAS lacks yet": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false }), a2}, small, nil, "a2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,6 +183,14 @@ func TestPlaceRefuses(t *testing.T) {
 		"an architecture without the image": {
 			[]Host{host("a1", "a", func(h *Host) { h.Architecture = "arm64/generic" })},
 			with(func(s *VMSpec) { s.Processors = []string{"amd64"} }), HostUnavailable, "no such image for: arm64 (a1)",
+		},
+		"direct hosts without the image": {
+			[]Host{
+				host("a1", "a", of(HostObject{Direct: true})),
+				host("a2", "a", of(HostObject{Direct: true}), func(h *Host) { h.Images = []string{"custom/v"} }),
+			},
+			with(func(s *VMSpec) { s.Image = "custom/u" }), HostUnavailable,
+			"2 without image custom/u (a1, a2), as in spec.image: `capmaasctl image upload --lxd-host` brings it there",
 		},
 		"the pool is wrong": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.ResourcePool = "capi" }), HostUnavailable, "resource pool capi"},
 	} {
