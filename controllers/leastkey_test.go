@@ -97,7 +97,7 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	w := newWorld(t, withLXDHosts, withLeastKey("4.0"))
 	w.setKey(plainUser)
 	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.deployed(m)
