@@ -19,7 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/netns"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
@@ -130,15 +129,6 @@ func (d *Daemon) running(op, network, address string) (*node, error) {
 		return nil, &net.OpError{Op: op, Net: network, Err: fmt.Errorf("the node of %s is down: %w", address, net.ErrClosed)}
 	}
 	return d.node, nil
-}
-
-// Listen listens in the node's network, until the node is down.
-func (d *Daemon) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	n, err := d.running("listen", network, address)
-	if err != nil {
-		return nil, err
-	}
-	return netns.Listen(ctx, n.network, network, address)
 }
 
 // Running reports whether the daemon runs. It may not be ready yet.
