@@ -49,9 +49,15 @@ func TestHostCluster(t *testing.T) {
 
 func checkHostCluster(t *testing.T, flavor string) {
 	t.Helper()
-	_, version := box.NodeVersions()
+	previous, version := box.NodeVersions()
+	variables, isClass := hostFlavors[flavor], strings.HasSuffix(flavor, "-topology")
+	if isClass {
+		variables = maps.Clone(variables)
+		variables["MAAS_IMAGE"] = sandbox.NodeImage
+		version = previous
+	}
 	c := begin(t, "hosts")
-	manifest := c.manifest(flavor, version, hostFlavors[flavor])
+	manifest := c.manifest(flavor, version, variables)
 	if !storage.MatchString(manifest) {
 		t.Fatalf("the flavor has no storageBackend: %s", manifest)
 	}
@@ -68,7 +74,38 @@ func checkHostCluster(t *testing.T, flavor string) {
 			}
 		}
 	}
+	if isClass {
+		c.rollHosts()
+	}
 	c.delete()
+}
+
+// rollHosts upgrades the cluster by one line. Other machines become its hosts, one after the other, and MAAS forgets the
+// former ones.
+func (c *cluster) rollHosts() {
+	c.Helper()
+	_, version := box.NodeVersions()
+	former := map[string]bool{}
+	for _, m := range c.nodes() {
+		former[m.SystemID] = true
+	}
+	c.change(`{"spec":{"topology":{"version":"` + version + `"}}}`)
+	if err := c.box.WaitUpgraded(within(c.T, createTimeout), c.key, c.machines, version); err != nil {
+		c.Fatal(err)
+	}
+	c.waitHosts()
+	c.checkVersion(version)
+	c.checkNodes()
+	c.checkGuests()
+	nodes := map[string]bool{}
+	for _, m := range c.nodes() {
+		nodes[m.SystemID] = true
+	}
+	for _, host := range c.checkHosts() {
+		if id := host.Host.SystemID; former[id] && !nodes[id] {
+			c.Errorf("MAAS still has the VM host %s on the former node %s", host.Name, id)
+		}
+	}
 }
 
 // waitHosts waits until the cluster reports that all its nodes are hosts.
@@ -91,8 +128,8 @@ func (c *cluster) waitHosts() {
 	}
 }
 
-// checkHosts compares MAAS's VM hosts with the cluster's nodes, and with what their LXDs say.
-func (c *cluster) checkHosts() {
+// checkHosts compares MAAS's VM hosts, which it returns, with the cluster's nodes, and with what their LXDs say.
+func (c *cluster) checkHosts() []maas.VMHost {
 	c.Helper()
 	region, err := maas.NewClient(maas.Config{Endpoint: box.MAASURL, APIKey: box.MAASAPIKey})
 	if err != nil {
@@ -128,6 +165,7 @@ ip -oneline -4 address show dev br0 | awk '{print $4}'`)
 			c.Errorf("LXD on %s: %v (-want +got):\n%s", node.Name, err, diff)
 		}
 	}
+	return hosts
 }
 
 // inPod finds the initializer's process on a machine, as $pid, and what its pod has of its ServiceAccount, as $account.
