@@ -218,7 +218,7 @@ unit: ## Run the tests that need no control plane.
 
 # What runs concurrently on its own; with Kubernetes' packages, or LXD's daemons, it would cost minutes more. The simulator's
 # own tests attack it from many sides at once; its conformance suite does not.
-RACE_PACKAGES = $(shell go list ./pkg/... | grep -vE "/(scope|lxdnode|lxdhost|conformance)$$")
+RACE_PACKAGES = $(shell go list ./pkg/... ./test/simulator | grep -vE "/(scope|lxdnode|lxdhost)$$")
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.

@@ -111,11 +111,16 @@ func (h *hardware) wipe(ctx context.Context) error {
 	return nil
 }
 
+// discardTimeout bounds how long it takes to take one machine away. What is left then goes with LXD.
+const discardTimeout = time.Minute
+
 // discard takes the machine away.
 func (h *hardware) discard(ctx context.Context) {
 	if !h.written {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
+	defer cancel()
 	if err := h.wipe(ctx); err != nil {
 		h.logger.Error(err, "Taking a machine away")
 	}

@@ -121,7 +121,7 @@ func (n *Nodes) start(ctx, running context.Context) error {
 	if err := os.Mkdir(n.work, 0o755); err != nil {
 		return err
 	}
-	client, err := lxd.Connect(running, n.daemon.Socket())
+	client, err := lxd.Connect(context.WithoutCancel(running), n.daemon.Socket()) // Stop still takes machines away.
 	if err != nil {
 		return err
 	}
