@@ -229,9 +229,10 @@ size: ## Print the lines of code and bytes of documents, and by how much they di
 	@hack/size.sh $(SINCE)
 
 .PHONY: figures
-figures: tools-test build ## Measure what machines cost MAAS, LXD and Kubernetes, beside the allowed ranges of test/figures.
+figures: tools-test build ## Measure what machines cost MAAS, LXD, Kubernetes and the manager, beside the allowed ranges of test/figures.
 	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
-	CAPMAAS_BUILT=1 CAPMAAS_FIGURES=$$out $(GO_TEST) -count=1 -run 'TestFigures|TestIdle' ./controllers ./controllers/maasmachine; sort "$$out"
+	CAPMAAS_BUILT=1 CAPMAAS_FIGURES=$$out $(GO_TEST) -count=1 -run 'TestFigures|TestIdle|TestMemory|TestWork' \
+		./controllers ./controllers/maasmachine ./pkg/maas/inventory ./pkg/maas/lxd; sort "$$out"
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).

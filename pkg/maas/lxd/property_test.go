@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 )
 
 // seeds are how many random fleets each property is tried on. A failure names its seed, which makes the same fleet
@@ -293,6 +295,19 @@ func benchFleet() ([]Host, []Peer) {
 		peers = append(peers, Peer{VM: fmt.Sprint(i), Host: hosts[i%1000].Name, Zone: hosts[i%1000].Zone})
 	}
 	return hosts, peers
+}
+
+// The work for one VM among 1,000 hosts is told by what is allocated for it, which is the same on every machine.
+func TestWorkForAPlacement(t *testing.T) {
+	hosts, peers := benchFleet()
+	counted := countPeers(peers)
+	spec := with(func(s *VMSpec) { s.Zone, s.StoragePool = "z3", "default" })
+	allocations := testing.AllocsPerRun(10, func() {
+		if _, err := place(hosts, &spec, counted); err != nil {
+			t.Fatal(err)
+		}
+	})
+	figures.Check(t, "placement among 1,000 hosts", "allocations", int(allocations))
 }
 
 func BenchmarkPlace(b *testing.B) {

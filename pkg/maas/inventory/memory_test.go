@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/figures"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+)
+
+// thousand is a MAAS with 1,000 servers of two cards and two disks.
+const thousand = `
+users: [{name: admin, admin: true, keys: ["a:b:c"]}]
+subnets: [{cidr: 10.0.0.0/16}]
+zones: [{name: z}]
+machines:
+- {prefix: m, count: 1000, zone: z, cores: 8, memory: 16384, disks: [100, 400], nics: [{}, {}], tags: [fast, big]}
+`
+
+// A manager that follows 1,000 machines keeps what the range says of them.
+func TestMemoryOfAThousandMachines(t *testing.T) {
+	region, err := simulator.LoadRegion(strings.NewReader(thousand))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := simulator.New(region, simulator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inventory := New(client, Options{})
+	follow := func() int {
+		machines, err := client.ListMachines(t.Context(), maas.MachineFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range machines {
+			inventory.Track(m)
+		}
+		return len(machines)
+	}
+	before := heap()
+	if n := follow(); n != 1000 {
+		t.Fatalf("MAAS has %d machines", n)
+	}
+	follow() // What the simulator, the server and the client keep is there by now; the machines replace the former ones.
+	figures.Check(t, "1,000 machines in the inventory", "kilobytes", (heap()-before)/1000)
+	runtime.KeepAlive(inventory)
+}
+
+// heap is how many bytes are in use.
+func heap() int {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc)
+}
