@@ -99,11 +99,7 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 	}
 	defer done()
 	v.refresher.forget(v.vm(spec.Hostname))
-	systemID, err := v.inventory.Client().Compose(ctx, permit, host.ID, maas.ComposeParams{
-		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
-		Storage: storage(spec.disks()), Interfaces: interfaces(spec.Devices),
-		ZoneID: host.ZoneID, PoolID: host.PoolID, SkipCommissioning: !spec.Commission,
-	})
+	systemID, err := v.inventory.Client().Compose(ctx, permit, host.ID, composition(host, spec))
 	if err != nil {
 		return VM{}, err
 	}
@@ -111,6 +107,15 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 		SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, HostRef: v.HostRef(host), Project: spec.Project,
 		Commissions: spec.Commission,
 	}, nil
+}
+
+// composition is what MAAS is asked for.
+func composition(host Host, spec VMSpec) maas.ComposeParams {
+	return maas.ComposeParams{
+		Hostname: spec.Hostname, Cores: spec.Cores, Memory: spec.Memory,
+		Storage: storage(spec.disks()), Interfaces: interfaces(spec.Devices),
+		ZoneID: host.ZoneID, PoolID: host.PoolID, SkipCommissioning: !spec.Commission,
+	}
 }
 
 // Decompose deletes the VM's machine; MAAS then deletes the VM (DELETE machines/{id}/).
