@@ -205,7 +205,7 @@ func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.
 	want := infrav1.LXDHostSpec{
 		Address: "10.77.0.11:8443", ServerCertificate: string(offered.Data[infrav1.LXDServerCertificateKey]), Project: "maas",
 		CredentialsRef: &infrav1.LocalObjectReference{Name: "host-a-lxd"}, MAASCredentialsRef: &infrav1.LocalObjectReference{Name: "maas"},
-		Zone: "zone-a", ResourcePool: "default", StoragePool: "default", NetworkBridge: "br0",
+		Zone: "zone-a", ResourcePool: "default", StoragePool: "default", NetworkBridge: "br0", Subnet: "10.77.0.0/24",
 		OverCommit: infrav1.LXDOverCommit{CPUPercent: 100, MemoryPercent: 100}, AllowedNamespaces: []string{infrav1.AllNamespaces},
 	}
 	if diff := cmp.Diff(want, host.Spec); diff != "" {

@@ -204,6 +204,7 @@ var badLXDHosts = []badObject{
 	{"certificate in another form", "{" + directHost + ", serverCertificate: MIIB}", ".serverCertificate"},
 	{"project with a slash", "{" + directHost + ", project: a/b}", ".project"},
 	{"subnet is an address", "{" + directHost + ", subnet: 10.77.0.11}", ".subnet"},
+	{"a name server by name", "{" + directHost + ", nameservers: [10.77.0.2, ns.maas]}", ".nameservers"},
 	{"bridge with a bad name", "{" + directHost + ", networkBridge: br/0}", ".networkBridge"},
 	{"no cores promised", "{" + directHost + ", overCommit: {cpuPercent: 0}}", ".overCommit.cpuPercent"},
 	{"too much memory promised", "{" + directHost + ", overCommit: {memoryPercent: 1001}}", ".overCommit.memoryPercent"},

@@ -148,11 +148,22 @@ type LXDHostSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._-]*$')",message="networkBridge is the name of a Linux bridge (at most 15 characters), for example br0"
 	NetworkBridge string `json:"networkBridge,omitempty"`
 
-	// subnet is the CIDR of MAAS's subnet on networkBridge, for MaasMachines whose network devices name a subnet.
+	// subnet is the CIDR of MAAS's subnet on networkBridge, of which VMs that are made through LXD's own API have their
+	// addresses: without it none is placed on the host. On the nodes of host clusters it is set if MAAS shows the
+	// bridge's subnet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="subnet is a CIDR, for example 10.77.0.0/24"
 	Subnet string `json:"subnet,omitempty"`
+
+	// nameservers are the IP addresses of the DNS servers of VMs that are made through LXD's own API, where their subnet
+	// in MAAS has no dns_servers: MAAS's own are usually those of its controllers. Default: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="self.all(address, isIP(address))",message="nameservers are IP addresses, for example 10.77.0.2"
+	Nameservers []string `json:"nameservers,omitempty"`
 
 	// overCommit is how much of the host may be promised to VMs.
 	// +optional

@@ -345,6 +345,11 @@ func (in *LXDHostSpec) DeepCopyInto(out *LXDHostSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Nameservers != nil {
+		in, out := &in.Nameservers, &out.Nameservers
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	out.OverCommit = in.OverCommit
 	if in.AllowedNamespaces != nil {
 		in, out := &in.AllowedNamespaces, &out.AllowedNamespaces

@@ -100,7 +100,7 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	if err != nil {
 		return err
 	}
-	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
+	config := configOf(s)
 	objects, err := charts.Initializer(charts.Values{
 		Namespace: clusters.InitializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
 		StorageBackend: string(config.StorageBackend), StorageSize: config.StorageSize, NetworkBridge: config.NetworkBridge,

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -78,7 +80,11 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 	} else if before != nil {
 		name = before.Name // It was a VM host.
 	}
-	host, err := lxdHostOf(s, m, name, offered)
+	subnet, err := subnetOf(s, m, offered.address)
+	if err != nil {
+		return err
+	}
+	host, err := lxdHostOf(s, m, name, offered, subnet)
 	if err != nil {
 		return err
 	}
@@ -196,11 +202,41 @@ func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) 
 	return there, err
 }
 
+// subnetOf returns the CIDR of the subnet that MAAS shows on the bridge of a machine; if it shows none there, that of
+// the address of LXD; "" without either: then a person may set it.
+func subnetOf(s *scope.Cluster, m *infrav1.MaasMachine, address string) (string, error) {
+	machine := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
+	if machine == nil {
+		return "", errors.New("what MAAS shows of its network is not known yet")
+	}
+	at, _ := netip.ParseAddrPort(address)
+	best, found := 0, ""
+	for _, nic := range machine.Interfaces {
+		for _, subnet := range nic.Subnets() {
+			rank := 0
+			if subnet.Contains(at.Addr()) {
+				rank++
+			}
+			if nic.Name == configOf(s).NetworkBridge {
+				rank += 2
+			}
+			if rank > best {
+				best, found = rank, subnet.String()
+			}
+		}
+	}
+	return found, nil
+}
+
+func configOf(s *scope.Cluster) infrav1.LXDHostConfig {
+	return ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
+}
+
 // lxdHostOf returns the LXDHost of a machine. It leaves out what people set, above all unschedulable.
 func lxdHostOf(
-	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *offer,
+	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *offer, subnet string,
 ) (*unstructured.Unstructured, error) {
-	config := ptr.Deref(s.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig())
+	config := configOf(s)
 	zone := cmp.Or(config.Zone, m.Status.FailureDomain)
 	if zone == "" {
 		return nil, errors.New("its zone is not known yet")
@@ -215,6 +251,7 @@ func lxdHostOf(
 			Zone:               zone, ResourcePool: cmp.Or(config.ResourcePool, defaultPool),
 			StoragePool:       lxdnode.DefaultStoragePool,
 			NetworkBridge:     config.NetworkBridge,
+			Subnet:            subnet,
 			AllowedNamespaces: []string{infrav1.AllNamespaces}, // As VM hosts of MAAS are for every cluster.
 		},
 	})

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -524,6 +526,19 @@ type Interface struct {
 	// Discovered are addresses that MAAS found on the interface but did not assign.
 	Discovered []Link `json:"discovered"`
 	VLAN       *VLAN  `json:"vlan"`
+}
+
+// Subnets returns the subnets of the interface's addresses, those that MAAS assigned first.
+func (i *Interface) Subnets() (subnets []netip.Prefix) {
+	for _, link := range slices.Concat(i.Links, i.Discovered) {
+		if link.Subnet == nil {
+			continue
+		}
+		if subnet, err := netip.ParsePrefix(link.Subnet.CIDR); err == nil {
+			subnets = append(subnets, subnet.Masked())
+		}
+	}
+	return subnets
 }
 
 // VLAN is the part of MAAS's VLAN object that the provider uses.

@@ -142,7 +142,6 @@ func Explain(err error) Problem {
 		nameTaken   *lxd.NameTakenError
 		otherIP     *lxd.OtherAddressError
 		noImage     *lxd.NoImageError
-		noSubnet    *lxd.NoSubnetError
 		unsettled   *record.UnsettledError
 		lost        *record.LostError
 	)
@@ -179,8 +178,6 @@ func Explain(err error) Problem {
 		return Problem{infrav1.MAASRefusedReason, otherIP.Error(), MendRetry}
 	case errors.As(err, &noImage):
 		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
-	case errors.As(err, &noSubnet):
-		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &unprepared):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.As(err, &unsettled):

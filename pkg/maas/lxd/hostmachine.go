@@ -46,18 +46,9 @@ func toHostMachine(systemID string, m *maas.Machine) *HostMachine {
 		if nic == nil {
 			continue
 		}
-		iface := HostInterface{Name: nic.Name, Bootable: nic.VLAN.Bootable()}
-		for _, links := range [][]maas.Link{nic.Links, nic.Discovered} {
-			for _, link := range links {
-				if link.Subnet == nil {
-					continue
-				}
-				if subnet, err := netip.ParsePrefix(link.Subnet.CIDR); err == nil {
-					iface.Subnets = append(iface.Subnets, subnet.Masked())
-				}
-			}
-		}
-		machine.Interfaces = append(machine.Interfaces, iface)
+		machine.Interfaces = append(machine.Interfaces, HostInterface{
+			Name: nic.Name, Bootable: nic.VLAN.Bootable(), Subnets: nic.Subnets(),
+		})
 	}
 	return machine
 }

@@ -31,15 +31,6 @@ func (e *NoImageError) Error() string {
 	return fmt.Sprintf("it has no image %s: `capmaasctl image upload --lxd-host` brings it there", e.Image)
 }
 
-// NoSubnetError means that it is not known which of MAAS's subnets a VM's first network card is in. Nothing was asked
-// for.
-type NoSubnetError struct{ Bridge string }
-
-// Error names the remedy.
-func (e *NoSubnetError) Error() string {
-	return fmt.Sprintf("the subnet of bridge %s is not known: set spec.subnet of the LXDHost", e.Bridge)
-}
-
 // NotRegisteredError means that MAAS has no device for a VM yet, or that it is not complete. The host was not asked for
 // the VM.
 type NotRegisteredError struct {
@@ -78,10 +69,7 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	if image.Fingerprint == "" {
 		return failed(&NoImageError{Image: spec.Image})
 	}
-	want, err := object.registration(spec)
-	if err != nil {
-		return failed(err)
-	}
+	want := object.registration(spec)
 	device, err := i.registrar.Register(ctx, permit, want)
 	if err != nil {
 		return VM{}, &NotRegisteredError{Hostname: spec.Hostname, cause: err}
@@ -89,7 +77,7 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	wanted := toInstance(object, spec)
 	wanted.SendBefore, _ = permit.SendBefore()
 	wanted.Boot = &lxdhost.Boot{Fingerprint: image.Fingerprint, UserData: spec.UserData}
-	if wanted.Boot.NetworkConfig, err = networkConfig(want, device, nil); err != nil {
+	if wanted.Boot.NetworkConfig, err = networkConfig(want, device, object.Nameservers); err != nil {
 		return failed(err)
 	}
 	if err := server.Clone(ctx, wanted, seen); err != nil {
@@ -102,40 +90,39 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 }
 
 // registration returns the device that MAAS is to have for a VM on the host.
-func (o *HostObject) registration(spec VMSpec) (registration, error) {
+func (o *HostObject) registration(spec VMSpec) registration {
 	want := registration{
 		Hostname: spec.Hostname, Zone: o.Zone, Mark: spec.AgentName, Annotations: spec.Annotations,
-		Cards: []card{{MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname).String(), Subnet: o.Subnet, Address: spec.Address}},
+		Cards: []card{{
+			MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname).String(), Subnet: o.subnetOf(spec.firstDevice()),
+			Address: spec.Address,
+		}},
 	}
-	for i, device := range spec.Devices {
-		subnet, err := o.subnetOf(device)
-		if err != nil {
-			return registration{}, err
-		}
-		if i > 0 {
-			want.Cards = append(want.Cards, card{MAC: deviceMAC(spec, device), Name: device.Name})
-		}
-		want.Cards[i].Subnet = subnet
+	for _, device := range spec.Devices[min(1, len(spec.Devices)):] {
+		more := card{MAC: deviceMAC(spec, device), Name: device.Name, Subnet: o.subnetOf(device)}
+		want.Cards = append(want.Cards, more)
 	}
-	if !want.Cards[0].Subnet.IsValid() {
-		return registration{}, &NoSubnetError{Bridge: o.Bridge}
-	}
-	return want, nil
+	return want
 }
 
 // subnetOf returns the subnet of a network device; the zero value if it is on a bridge of which none is known.
-func (o *HostObject) subnetOf(device Device) (netip.Prefix, error) {
+func (o *HostObject) subnetOf(device Device) netip.Prefix {
+	subnet := o.Subnet
 	switch {
 	case device.Subnet != "":
-		subnet, err := netip.ParsePrefix(device.Subnet)
-		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("network device %s: %w", device.Name, err)
-		}
-		return subnet.Masked(), nil
-	case o.bridgeOf(device) == o.Bridge && o.Subnet.IsValid():
-		return o.Subnet.Masked(), nil
+		subnet, _ = netip.ParsePrefix(device.Subnet) // The API server accepts only a CIDR.
+	case o.bridgeOf(device) != o.Bridge:
+		return netip.Prefix{}
 	}
-	return netip.Prefix{}, nil
+	return subnet.Masked()
+}
+
+// firstDevice is the one that has the VM's address.
+func (s *VMSpec) firstDevice() Device {
+	if len(s.Devices) == 0 {
+		return Device{}
+	}
+	return s.Devices[0]
 }
 
 // Start starts a VM on the host in VM.HostRef. One that runs is not changed. A late call starts a VM that is to run.

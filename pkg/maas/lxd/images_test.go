@@ -281,20 +281,14 @@ func TestALostAnswerMakesNoSecondVM(t *testing.T) {
 }
 
 // What a host lacks, and what MAAS has not registered, is said by a type, and nothing is made in LXD.
-func TestNoVMIsMadeWithoutImageSubnetAndDevice(t *testing.T) {
+func TestNoVMIsMadeWithoutImageAndDevice(t *testing.T) {
 	b := newImageHost(t)
 	var noImage *NoImageError
-	var noSubnet *NoSubnetError
 	var notRegistered *NotRegisteredError
 	spec := aClone()
 	spec.Image = "custom/other"
 	if _, err := b.compose(spec); !errors.As(err, &noImage) || noImage.Image != spec.Image || !NotComposed(err) {
 		t.Errorf("without the image: %v", err)
-	}
-	spec = aClone()
-	spec.Devices = []Device{{Name: "eth0", Bridge: "br7"}}
-	if _, err := b.compose(spec); !errors.As(err, &noSubnet) || !NotComposed(err) {
-		t.Errorf("without a subnet: %v", err)
 	}
 	if all, err := b.client.ListDevices(t.Context(), maas.DeviceFilter{}); err != nil || len(all) > 0 {
 		t.Errorf("there are the devices %v: %v", all, err)

@@ -56,9 +56,11 @@ type HostObject struct {
 	Zone, ResourcePool  string
 	Tags                []string
 	StoragePool, Bridge string
-	// Subnet is that of MAAS on Bridge, or invalid.
-	Subnet     netip.Prefix
-	Overcommit lxdhost.Overcommit
+	// Subnet is that of MAAS on Bridge, or invalid: then no VM is placed there.
+	Subnet netip.Prefix
+	// Nameservers are those of VMs whose subnet in MAAS has none.
+	Nameservers []string
+	Overcommit  lxdhost.Overcommit
 }
 
 // opened returns the object with what its Secrets say; see Open.

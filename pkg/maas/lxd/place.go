@@ -75,6 +75,8 @@ const (
 	outOf    = "out of "
 	tooSmall = "too small for the VM"
 	together = "with another VM of this cluster"
+
+	withoutSubnet = "without a subnet for bridge "
 )
 
 func when(refused bool, why, what string) reason {
@@ -146,6 +148,13 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	// The image would not boot there.
 	func(h *Host, s *VMSpec) reason {
 		return when(h.IsDirect() && s.Image != "" && !slices.Contains(h.Images, s.Image), "without image ", s.Image)
+	},
+	// The VM would have no address.
+	func(h *Host, s *VMSpec) reason {
+		if !h.IsDirect() || h.Object.subnetOf(s.firstDevice()).IsValid() {
+			return fits
+		}
+		return reason{withoutSubnet, h.Object.bridgeOf(s.firstDevice())}
 	},
 	func(h *Host, s *VMSpec) reason {
 		if h.IsDirect() {
@@ -350,6 +359,8 @@ var fields = map[string]string{
 	"without storage pool ": ", as in spec.lxdConfig.storage", "without bridge ": ", as in spec.lxdConfig.network",
 	"without an address in subnet ": ", as in spec.lxdConfig.network",
 	"without image ":                ", as in spec.image: `capmaasctl image upload --lxd-host` brings it there",
+	withoutSubnet: ": set spec.subnet of the LXDHost to MAAS's subnet on its spec.networkBridge, which the first " +
+		"network device must be on",
 }
 
 const remedy = "add, free or mend hosts, or change the template"

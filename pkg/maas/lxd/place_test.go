@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"net/netip"
@@ -34,6 +35,7 @@ func host(name, zone string, change ...func(*Host)) Host {
 
 // of gives a host an LXDHost, which is for the namespace of small.
 func of(object HostObject) func(*Host) {
+	object.Bridge, object.Subnet = "br0", cmp.Or(object.Subnet, netip.MustParsePrefix("10.1.0.0/24"))
 	object.Allows = func(namespace string) bool { return namespace == small.Namespace }
 	return func(h *Host) { h.Object = &object }
 }
@@ -159,7 +161,15 @@ func TestPlaceRefuses(t *testing.T) {
 		"for others":              {[]Host{host("a1", "a", of(HostObject{Direct: true}))}, with(func(s *VMSpec) { s.Namespace = "theirs" }), HostUnavailable, "1 not for namespace theirs"},
 		"LXD does not respond":    {[]Host{host("a1", "a", of(HostObject{Direct: true}), func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "see its LXDHost"},
 		"devices MAAS can't name": {[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br0"))}, with(device(Device{Name: "lan0", Bridge: "br0"})), HostUnavailable, "eth0"},
-		"not ready":               {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
+		"no subnet on the bridge": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), func(h *Host) { h.Object.Subnet = netip.Prefix{} })}, small,
+			HostUnavailable, "1 without a subnet for bridge br0 (a1): set spec.subnet of the LXDHost",
+		},
+		"no subnet on another bridge": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br7"))}, with(device(Device{Bridge: "br7"})),
+			HostUnavailable, "1 without a subnet for bridge br7 (a1)",
+		},
+		"not ready": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
 		"failed lately": {[]Host{
 			host("a1", "a", failed(toCompose, 7200)), host("a2", "a", failed(toCompose, 3600)),
 			host("a3", "a", used(16, 0)),

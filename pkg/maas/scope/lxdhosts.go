@@ -184,6 +184,7 @@ func hostObject(host *infrav1.LXDHost) lxd.HostObject {
 	object.Zone, object.ResourcePool, object.Tags = spec.Zone, spec.ResourcePool, spec.Tags
 	object.StoragePool, object.Bridge = spec.StoragePool, spec.NetworkBridge
 	object.Subnet, _ = netip.ParsePrefix(spec.Subnet) // The API server accepts only a CIDR.
+	object.Nameservers = spec.Nameservers
 	object.Overcommit = Overcommit(spec.OverCommit)
 	return object
 }
