@@ -25,7 +25,7 @@ import (
 type Kind string
 
 const (
-	// Leaked is a machine in MAAS with our marks, or a VM on a host, that no object claims.
+	// Leaked is a machine or a device in MAAS with our marks, or a VM on a host, that no object claims.
 	Leaked Kind = "leaked"
 	// Doubled is an object with two machines, or a machine with two objects.
 	Doubled Kind = "doubled"
@@ -56,6 +56,7 @@ func (f Finding) String() string { return string(f.Kind) + ": " + f.What }
 // Region is the part of a simulated MAAS that the auditor needs.
 type Region interface {
 	Machines() []simulator.MachineSnapshot
+	Devices() []simulator.MachineSnapshot
 	VMHosts() []simulator.VMHost
 	State() []byte
 	Lookup(fqdn string) []netip.Addr

@@ -440,6 +440,8 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 				b.create(thief)
 			},
 			says: func(b *bed) []string { return []string{"ns/thief", b.stranger.SystemID} }},
+		"a device that is no object's": {kind: Leaked, do: func(b *bed) { b.register("any", "capmaas/"+owner+"/any") },
+			says: func(*bed) []string { return []string{"any", "capmaas/" + owner + "/any"} }},
 		"a machine that MAAS does not have": {kind: Lost, do: func(b *bed) {
 			b.worker.Spec.SystemID = "nosuch"
 			b.release(b.metal)
@@ -523,6 +525,13 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 			b.hasOnly(b.steady(mine), tc.kind, tc.says(b)...)
 		})
 	}
+}
+
+// register makes a device.
+func (b *bed) register(hostname, mark string) *maas.Device {
+	b.Helper()
+	params := maas.CreateDeviceParams{Hostname: hostname, Description: mark, MACAddresses: []string{"00:16:3e:00:00:01"}}
+	return must(b.maas.CreateDevice(b.Context(), maas.Unrecorded("a test"), params))(b.T)
 }
 
 // stowaway makes a VM on a host behind MAAS's back.
@@ -722,6 +731,9 @@ func TestWhatIsLeftOfAClusterIsFound(t *testing.T) {
 	}{
 		"bare metal": {func(b *bed) { b.acquire("worker") }, Leaked, func(*bed) string { return "capmaas/" + owner + "/worker" }},
 		"a VM":       {func(b *bed) { b.become(b.compose(maas.Hostname("cp", owner)), maas.StatusReady) }, Leaked, func(*bed) string { return maas.Hostname("cp", owner) }},
+		"a device":   {func(b *bed) { b.register("any", "capmaas/"+owner+"/cp") }, Leaked, func(*bed) string { return "capmaas/" + owner + "/cp" }},
+		"a device that lost its mark": {func(b *bed) { b.register(maas.Hostname("cp", owner), "") }, Leaked,
+			func(*bed) string { return maas.Hostname("cp", owner) }},
 		"a VM on its host alone": {func(b *bed) { b.stowaway(maas.Hostname("cp", owner)) }, Leaked,
 			func(*bed) string { return maas.Hostname("cp", owner) }},
 		"its record": {func(b *bed) {

@@ -62,7 +62,7 @@ func (m marks) on(snapshot simulator.MachineSnapshot) string {
 		}
 		return ""
 	}
-	isVM := snapshot.VMHost != "" || snapshot.PowerType == maas.PowerTypeLXD
+	isVM := snapshot.VMHost != "" || snapshot.PowerType == maas.PowerTypeLXD || snapshot.Device
 	if isVM && m.name(snapshot.Hostname) {
 		return "its hostname"
 	}
@@ -71,6 +71,9 @@ func (m marks) on(snapshot simulator.MachineSnapshot) string {
 
 func describe(m simulator.MachineSnapshot) string {
 	text := fmt.Sprintf("machine %s (%s, %s", m.Hostname, m.SystemID, m.Status)
+	if m.Device {
+		text = fmt.Sprintf("device %s (%s", m.Hostname, m.SystemID)
+	}
 	if m.VMHost != "" {
 		text += ", VM on " + m.VMHost
 	}

@@ -33,7 +33,7 @@ func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Findi
 			continue
 		}
 		for _, ip := range links.static {
-			if ip != wanted {
+			if ip != wanted && (wanted != "" || !m.Device) { // MAAS chooses one for each device.
 				findings = append(findings, Finding{Address, fmt.Sprintf("%s has the static address %s, and %s has staticIP %q", describe(m), ip, holders[0], wanted)})
 			}
 		}

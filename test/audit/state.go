@@ -40,11 +40,12 @@ var immutable = []string{"users", "zones", "pools", "domains", "ip_ranges", "ima
 func readState(region Region) (*maasState, error) {
 	var state struct {
 		Machines  []json.RawMessage `json:"machines"`
+		Devices   []json.RawMessage `json:"devices"`
 		Records   []json.RawMessage `json:"dns_resources"`
 		Addresses []json.RawMessage `json:"ip_addresses"`
 	}
 	s := &maasState{
-		began: time.Now(), snapshots: region.Machines(), hosts: region.VMHosts(),
+		began: time.Now(), snapshots: slices.Concat(region.Machines(), devices(region)), hosts: region.VMHosts(),
 		machines: map[string]maasMachine{}, records: map[string]string{}, reserved: map[string]string{}, sections: map[string]string{},
 	}
 	var err error
@@ -60,7 +61,7 @@ func readState(region Region) (*maasState, error) {
 			return nil, fmt.Errorf("reading the state of MAAS: %w", err)
 		}
 	}
-	for _, one := range state.Machines {
+	for _, one := range slices.Concat(state.Machines, state.Devices) {
 		id, m, err := readMachine(one)
 		if err != nil {
 			return nil, err
@@ -89,6 +90,15 @@ func readState(region Region) (*maasState, error) {
 		s.sections[name] = compact(sections[name])
 	}
 	return s, nil
+}
+
+// devices returns MAAS's devices as machines that are deployed: the description has the mark.
+func devices(region Region) []simulator.MachineSnapshot {
+	all := region.Devices()
+	for i := range all {
+		all[i].AgentName, all[i].Status = all[i].Description, "Deployed"
+	}
+	return all
 }
 
 func readMachine(raw json.RawMessage) (systemID string, m maasMachine, err error) {

@@ -48,6 +48,9 @@ type MachineSnapshot struct {
 	Erased      string            `json:"erased,omitempty"`
 	UserData    []byte            `json:"user_data,omitempty"` // decoded
 	Annotations map[string]string `json:"annotations"`
+	// Device means that it is no machine: MAAS neither switches nor installs it.
+	Device      bool   `json:"device,omitempty"`
+	Description string `json:"description,omitempty"`
 }
 
 // InterfaceSnapshot is one network card, bridge, bond or VLAN of a machine and its addresses, with subnet masks.
@@ -72,6 +75,17 @@ func (s *Simulator) Machines() []MachineSnapshot {
 	return out
 }
 
+// Devices returns all devices, in the order in which MAAS lists them. Changes of them are not published.
+func (s *Simulator) Devices() []MachineSnapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]MachineSnapshot, 0, len(s.db.devices))
+	for _, d := range s.db.devices {
+		out = append(out, s.snapshot(d))
+	}
+	return out
+}
+
 // Machine returns one machine.
 func (s *Simulator) Machine(systemID string) (MachineSnapshot, bool) {
 	s.mu.Lock()
@@ -89,7 +103,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 		Power: m.powerState, Running: m.running, PowerType: m.powerType, AgentName: m.agentName, Locked: m.locked,
 		Zone: m.zone.name, Pool: m.pool.name, Tags: tagNames(m.tags), Cores: m.cpuCount, Memory: m.memory,
 		Addresses: m.addresses(), Image: imageName(m), Ephemeral: m.ephemeral, Erased: m.erased,
-		UserData: slices.Clone(m.userData), Annotations: maps.Clone(m.ownerData),
+		UserData: slices.Clone(m.userData), Annotations: maps.Clone(m.ownerData), Device: m.device, Description: m.description,
 	}
 	if m.owner != nil {
 		snap.Owner = m.owner.name
