@@ -63,23 +63,34 @@ func (i *Inventory) judgeAbsent(ctx context.Context) error {
 	return failed
 }
 
-// get asks a source for a machine, or for a device as one.
+// get asks a source for a machine, or for a device as one. Until MAAS has shown which of both has the id, it is asked for
+// both: who observes it may be wrong.
 func (i *Inventory) get(ctx context.Context, from source, systemID string) (*maas.Machine, error) {
-	if !i.isDevice(systemID) {
+	device, shown := i.kind(systemID)
+	machine, err := getAs(ctx, from, systemID, device)
+	if shown || !errors.Is(err, maas.NotFound) {
+		return machine, err
+	}
+	return getAs(ctx, from, systemID, !device)
+}
+
+func getAs(ctx context.Context, from source, systemID string, device bool) (*maas.Machine, error) {
+	if !device {
 		return from.GetMachine(ctx, systemID)
 	}
-	device, err := from.GetDevice(ctx, systemID)
+	found, err := from.GetDevice(ctx, systemID)
 	if err != nil {
 		return nil, err
 	}
-	return device.AsMachine(), nil
+	return found.AsMachine(), nil
 }
 
-func (i *Inventory) isDevice(systemID string) bool {
+// kind reports whether an id is that of a device, as far as is known, and whether MAAS has shown that.
+func (i *Inventory) kind(systemID string) (device, shown bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	e := i.entries[systemID]
-	return e != nil && e.device
+	return e != nil && e.device, e != nil && e.shown
 }
 
 // check is MAAS's response for a single machine.

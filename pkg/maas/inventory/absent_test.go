@@ -27,6 +27,7 @@ type script struct {
 	timeout time.Duration // what ends a list
 
 	machines map[string]*maas.Machine
+	devices  map[string]*maas.Device
 	unlisted map[string]bool  // lists lack them
 	errors   map[string]error // errors of GET for one machine
 	emptied  bool             // lists hold nothing
@@ -82,6 +83,22 @@ func (s *script) GetMachine(_ context.Context, id string) (*maas.Machine, error)
 	}
 	if m := s.machines[id]; m != nil {
 		return m, nil
+	}
+	return nil, maas.NotFound
+}
+
+func (s *script) ListDevices(_ context.Context, filter maas.DeviceFilter) (found []*maas.Device, err error) {
+	for _, id := range filter.SystemIDs {
+		if d := s.devices[id]; d != nil {
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+func (s *script) GetDevice(_ context.Context, id string) (*maas.Device, error) {
+	if d := s.devices[id]; d != nil {
+		return d, nil
 	}
 	return nil, maas.NotFound
 }

@@ -104,7 +104,7 @@ func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, li
 func (i *Inventory) listAll(ctx context.Context, ids []string) (machines []*maas.Machine, err error) {
 	var ofDevices, ofMachines []string
 	for _, id := range ids {
-		if i.isDevice(id) {
+		if device, _ := i.kind(id); device {
 			ofDevices = append(ofDevices, id)
 			continue
 		}

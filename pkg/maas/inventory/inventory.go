@@ -112,7 +112,8 @@ type entry struct {
 	missing  time.Time // when the first list was requested that lacked it, until MAAS was asked for it alone
 	checked  time.Time // when MAAS was last asked for it alone
 	unlisted bool      // MAAS has it, but lists lack it
-	device   bool      // it is a device of MAAS's
+	device   bool      // it is a device of MAAS's, as MAAS has shown, or as who observes it says
+	shown    bool      // MAAS has shown which it is; it gives no id twice
 	doubted  bool      // since a call failed, until MAAS has been asked: nobody may rely on the observation
 }
 
@@ -128,7 +129,7 @@ func New(client *maas.Client, opts Options) *Inventory {
 // Client returns the client of this inventory's identity. Calls that change a machine go through Change.
 func (i *Inventory) Client() *maas.Client { return i.client }
 
-// ObserveDevice is Observe for a device, which is observed as a machine: see maas.Device.AsMachine.
+// ObserveDevice is Observe for what should be a device, which is observed as a machine: see maas.Device.AsMachine.
 func (i *Inventory) ObserveDevice(systemID string, interest Interest) Observation {
 	return i.observe(systemID, interest, true)
 }
@@ -143,7 +144,7 @@ func (i *Inventory) observe(systemID string, interest Interest, device bool) Obs
 	defer i.mu.Unlock()
 	tracked := i.entries[systemID] != nil
 	e := i.track(systemID)
-	e.device = e.device || device
+	e.device = e.device || (device && !e.shown)
 	if !tracked || (interest != Settled && e.interest == Settled) {
 		signal(i.wake)
 	}
@@ -158,7 +159,7 @@ func (i *Inventory) observe(systemID string, interest Interest, device bool) Obs
 func (i *Inventory) Track(machine *maas.Machine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.track(machine.SystemID).device = machine.Device
+	i.track(machine.SystemID)
 	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
 }
 
@@ -180,7 +181,8 @@ func (i *Inventory) write(systemID string, now Observation) {
 	if e == nil {
 		return
 	}
-	e.Observation, e.interest, e.written, e.missing, e.doubted = now, max(e.interest, Changing), i.now(), time.Time{}, false
+	e.set(now)
+	e.interest, e.written, e.missing, e.doubted = max(e.interest, Changing), i.now(), time.Time{}, false
 	if now.Known {
 		signal(i.soon)
 		return

@@ -182,6 +182,9 @@ func (e *entry) set(now Observation) bool {
 		return false
 	}
 	e.Observation = now
+	if now.Machine != nil {
+		e.device, e.shown = now.Machine.Device, true
+	}
 	return true
 }
 
