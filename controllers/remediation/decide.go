@@ -116,7 +116,7 @@ func unfit(f facts) *verdict {
 	case f.machine.Locked:
 		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason,
 			"machine %s is locked: unlock it in MAAS, or delete the Machine", f.machine)
-	case f.machine.PowerState == maas.PowerUnknown:
+	case f.machine.PowerState == maas.PowerUnknown && !f.machine.Device: // That one is switched by its host.
 		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
 			"MAAS does not control the power of machine %s", f.machine.SystemID)
 	default:
