@@ -508,3 +508,26 @@ func TestNoVMIsMadeWhileOneOfItsNameMayBeDeleted(t *testing.T) {
 	w.annotate(m, "test/wake", new("now"))
 	w.deployed(m)
 }
+
+// LXD refuses a VM whose device has its static address: another manager goes on with both.
+func TestAVMThatLXDRefusedKeepsItsAddress(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	var accepts atomic.Bool
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(server.Behind(t, refusing(&accepts)), "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NoHostAvailableReason)
+	device := w.devices()[0]
+	w.stopManager() // The next one knows nothing of the addresses that were free.
+	accepts.Store(true)
+	w.startManager()
+	w.deployed(m)
+	if m.Spec.SystemID != device.SystemID || len(w.devices()) != 1 || m.Status.Addresses[0].Address != "10.77.0.50" {
+		t.Errorf("it has %s with %v; MAAS has %+v", m.Spec.SystemID, m.Status.Addresses, w.devices())
+	}
+	w.delete(m)
+	w.unchanged(before)
+}

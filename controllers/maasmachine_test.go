@@ -68,8 +68,9 @@ func (w *world) callsFor() []string {
 			continue
 		}
 		read[what] = read[what] || call.Method == http.MethodGet
-		shared := call.Endpoint == "machines/" && call.Method == http.MethodGet && strings.HasPrefix(call.Query, "id=")
-		if call.SystemID != "" || (call.Endpoint == "machines/" && !shared) {
+		ofAll := call.Endpoint == "machines/" || call.Endpoint == "devices/"
+		shared := ofAll && call.Method == http.MethodGet && strings.HasPrefix(call.Query, "id=")
+		if call.SystemID != "" || (strings.HasPrefix(call.Endpoint, "devices/") || ofAll) && !shared {
 			calls = append(calls, fmt.Sprintf("%s %s %s", call.Method, call.Endpoint, call.Op))
 		}
 	}

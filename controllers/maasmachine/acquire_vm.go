@@ -56,6 +56,9 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if err != nil {
 		return proceed, err
 	}
+	if err := r.unregister(ctx, l, host); err != nil {
+		return proceed, err
+	}
 	vm, err := r.composeOn(ctx, l, host, spec)
 	if err != nil {
 		return proceed, err
@@ -63,10 +66,11 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	status := &l.MaasMachine.Status
 	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on host %s", spec.Hostname, host.Name)
+	runs := ""
 	if vm.HostFirst {
-		l.record.Runs = vm.HostRef
+		runs = vm.HostRef
 	}
-	if err := r.store(ctx, l, vm.SystemID); err != nil {
+	if err := r.store(ctx, l, vm.SystemID, runs); err != nil {
 		return proceed, err
 	}
 	r.vmExists(l, spec.Resources)
@@ -80,6 +84,24 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s (%s) was made on host %s", spec.Hostname, vm.SystemID, host.Name), nil
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
+}
+
+// unregister deletes the device of a VM that is made where it needs none: its name would be taken. Nothing else of an earlier
+// attempt runs, and nothing of one is pending.
+func (r *Reconciler) unregister(ctx context.Context, l *life, host lxd.Host) error {
+	if !l.record.Registers || lxd.Registers(host) {
+		return nil
+	}
+	placer := l.Machines.LXD()
+	device, err := placer.FindDevice(ctx, l.VM(""), l.Identity().AgentName)
+	if err == nil && device != nil {
+		err = placer.ForgetVM(ctx, record.ChangeVM.Permit(), device, l.Identity().AgentName)
+	}
+	if err != nil {
+		placer.Cancel(l.Identity().Hostname)
+		return err
+	}
+	return l.record.Store(ctx, func(d *record.Data) { d.Registers = false })
 }
 
 // wantedVM returns the spec of the VM, with all that is told to one that is made from an image.

@@ -37,6 +37,9 @@ func (r *Reconciler) lookup(ctx context.Context, l *life) (outcome, error) {
 	if out, err := r.readMachine(l, interest); err != nil || out.Waits() {
 		return out, err
 	}
+	if l.maas == nil && l.record.Runs != "" {
+		return r.lostDevice(ctx, l)
+	}
 	if l.maas == nil {
 		return r.reportState(l, states.Vanished), nil
 	}
@@ -99,7 +102,9 @@ func (r *Reconciler) composed(ctx context.Context, l *life) (outcome, error) {
 
 // deletionLookup finds the machine, even if it was acquired but not recorded.
 func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, error) {
-	if l.MaasMachine.Spec.SystemID != "" {
+	// Anybody may have written an id into the spec of a VM that was being made.
+	made := l.record.Registers && l.record.Runs == ""
+	if l.MaasMachine.Spec.SystemID != "" && !made {
 		interest := inventory.Changing
 		if l.IsLXD() && releaseBegan(l) {
 			interest = inventory.Leaving
@@ -223,14 +228,15 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 	l.Inventory.Track(m)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
 	r.tellDataDisks(l)
-	return r.store(ctx, l, m.SystemID)
+	return r.store(ctx, l, m.SystemID, "")
 }
 
-// store records the machine's id at once: from here on it can't be lost.
-func (r *Reconciler) store(ctx context.Context, l *life, systemID string) error {
+// store records the machine's id at once: from here on it can't be lost. runs is the host of a VM that MAAS does not switch;
+// it is recorded with the id of the VM's device, and with no other.
+func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) error {
 	return l.record.Store(ctx, func(d *record.Data) {
 		d.Acquired()
-		d.Lost = ""
+		d.Lost, d.Runs = "", runs
 	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 	}, l.recordLeft)

@@ -115,22 +115,28 @@ func names(ctx context.Context, l *life) error {
 // connections checks the static address, and the subnets of the interfaces of bare metal. For VMs, the choice of a host
 // names those that it lacks.
 func connections(ctx context.Context, l *life) error {
-	field, own := "spec.staticIP", ""
+	field := "spec.staticIP"
 	if l.MaasMachine.Spec.StaticIPPoolRef != nil {
 		field = "spec.staticIPPoolRef"
-	}
-	if l.maas != nil {
-		own = l.maas.SystemID
 	}
 	nics := l.NICs(l.MaasMachine.Status.StaticIP)
 	if l.IsLXD() {
 		nics = slices.DeleteFunc(nics, func(nic machine.NIC) bool { return nic.Address == "" })
 	}
-	err := l.Machines.CheckNICs(ctx, nics, own)
+	err := l.Machines.CheckNICs(ctx, nics, l.isOwn)
 	if address := (*machine.AddressError)(nil); errors.As(err, &address) {
 		return fmt.Errorf("%s: %w", field, err)
 	}
 	return err
+}
+
+// isOwn reports whether the machine has an address already. Whether a device of the VM's name is ours is proven before it
+// is used.
+func (l *life) isOwn(a maas.SubnetAddress) bool {
+	if l.maas != nil {
+		return a.Node.SystemID == l.maas.SystemID
+	}
+	return l.record.Registers && a.Node.Hostname == l.Identity().Hostname
 }
 
 // bootstrapData checks that the user data are there.

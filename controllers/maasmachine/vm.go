@@ -10,6 +10,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
@@ -45,6 +46,21 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
 	now.PowerState, now.StatusName, now.Pool.Name = seen.Power(), "Deployed", seen.Pool
 	l.maas = &now
 	return gone, nil
+}
+
+// lostDevice is for a VM whose device MAAS does not have any more. No VM is replaced because of what MAAS keeps.
+func (r *Reconciler) lostDevice(ctx context.Context, l *life) (outcome, error) {
+	vm := l.vmOn(&maas.Machine{SystemID: l.MaasMachine.Spec.SystemID, Device: true})
+	found, err := l.Machines.LXD().FindVM(ctx, vm)
+	if err != nil {
+		return proceed, err
+	}
+	if found.State == lxd.Gone {
+		return r.reportState(l, states.VMVanished), nil
+	}
+	return hold(l.MaasMachine, infrav1.MachineMissingReason,
+		"MAAS no longer has the device %s of VM %s, which is still on LXD host %s: reserve its addresses in MAAS, which would give them to others, and replace the Machine",
+		l.MaasMachine.Spec.SystemID, vm.Hostname, vm.Host), nil
 }
 
 // start starts a VM that was made stopped. Its host is recorded by then: it is started on no other one.

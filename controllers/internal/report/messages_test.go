@@ -129,7 +129,7 @@ func first(t *testing.T, endpoint, key string) error {
 func (r *region) names(p maas.AllocateParams) error { return r.Machines.CheckNames(r.t.Context(), p) }
 
 func (r *region) nic(nic machine.NIC) error {
-	return r.Machines.CheckNICs(r.t.Context(), []machine.NIC{nic}, "")
+	return r.Machines.CheckNICs(r.t.Context(), []machine.NIC{nic}, nil)
 }
 
 func (r *region) address(address string) error {

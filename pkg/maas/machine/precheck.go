@@ -124,10 +124,10 @@ func (s *Service) checkName(
 	return missing
 }
 
-// CheckNICs returns why no machine but the one with the id own, which may be "", can have these connections: an
-// *AddressError or a *NICError. It knows only what MAAS says of its subnets; Connect finds out the rest, which depends
+// CheckNICs returns why a machine can't have these connections: an *AddressError or a *NICError. own reports whether what
+// has an address is the machine itself; nil: there is none yet. It knows only what MAAS says of its subnets; Connect finds out the rest, which depends
 // on the machine.
-func (s *Service) CheckNICs(ctx context.Context, nics []NIC, own string) error {
+func (s *Service) CheckNICs(ctx context.Context, nics []NIC, own func(maas.SubnetAddress) bool) error {
 	for _, nic := range nics {
 		if nic.Subnet == "" && nic.Address == "" {
 			continue
@@ -154,7 +154,7 @@ func (s *Service) CheckNICs(ctx context.Context, nics []NIC, own string) error {
 }
 
 // checkFree returns an *AddressError if an address is in a dynamic range of its subnet, or something else has it.
-func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address, own string) error {
+func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address string, own func(maas.SubnetAddress) bool) error {
 	use, err := s.inventory.SubnetUse(ctx, subnet.ID, useMaxAge)
 	if err != nil {
 		return fmt.Errorf("reading what of the subnet %s is in use: %w", subnet.CIDR, err)
@@ -172,7 +172,7 @@ func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address, ow
 		}
 	}
 	for _, a := range use.Addresses {
-		isOwn := own != "" && a.Node.SystemID == own
+		isOwn := own != nil && own(a)
 		if a.Type != maas.AddressDiscovered && !isOwn && maas.SameAddress(a.IP, address) {
 			return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + holder(a) +
 				": free it in MAAS, or use another one"}

@@ -33,7 +33,7 @@ func (e *UndecidedError) Error() string {
 // A device is ours by its description, which the call that made it has set, once its id is ours: MAAS gives none twice.
 func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
 	if machine.Device {
-		return machine.Description == id.AgentName, nil
+		return id.Hostname != "" && machine.Description == id.AgentName, nil
 	}
 	if machine.Unacquired() {
 		if composed, err := p.IsComposed(ctx, id, machine); composed || (err != nil && !errors.Is(err, maas.Forbidden)) {
@@ -69,9 +69,13 @@ func (p *Prover) proveOther(ctx context.Context, id Identity, systemID string) e
 
 // IsComposed reports whether a machine is the VM that was composed for this identity, which is deleted instead of
 // released. A VM that was renamed, or that MAAS 4.0 has without its VM host, is identified by its name in LXD (GET
-// machines/ op=power_parameters). maas.Forbidden: the key's user may not read these.
+// machines/ op=power_parameters). A device may have been renamed, or have got another description, but not both.
+// maas.Forbidden: the key's user may not read these.
 func (p *Prover) IsComposed(ctx context.Context, id Identity, machine *maas.Machine) (bool, error) {
-	if id.Hostname == "" || machine.Device || HasHostname(machine, id.Hostname) {
+	if machine.Device {
+		return id.Hostname != "" && (machine.Description == id.AgentName || machine.Hostname == id.Hostname), nil
+	}
+	if id.Hostname == "" || HasHostname(machine, id.Hostname) {
 		return id.Hostname != "", nil
 	}
 	names, err := p.inventory.Client().InstanceNames(ctx, []string{machine.SystemID})
