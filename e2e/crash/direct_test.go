@@ -7,13 +7,11 @@ import (
 	"slices"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
@@ -43,10 +41,13 @@ func addDirectHosts(t *testing.T, walkers []*walker, server *directhost.Host) {
 	if server == nil {
 		return
 	}
+	if err := server.AddImage(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
 	for _, w := range walkers {
 		w.lxd = server
 		host, secret := server.Behind(t, w.board.between(w.user)).Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
-		host.Spec.ResourcePool = "capi"
+		host.Spec.Subnet = "10.77.0.0/24"
 		// All walkers have VMs there at once.
 		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
 		for _, object := range []client.Object{secret, host} {
@@ -85,36 +86,6 @@ func removeDirectHost(t *testing.T, host *infrav1.LXDHost) {
 	}
 }
 
-// rekey gives the walker's LXDHost another key pair, and waits until MAAS switches the VM with it. Whom LXD trusts
-// is the proxy's business: it trusts any pair.
-func (w *walker) rekey(t *testing.T, key client.ObjectKey) {
-	t.Helper()
-	keys, err := lxdnode.NewKeys(w.user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fingerprint, err := lxdnode.Fingerprint(keys.Certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, secret := w.lxd.Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
-	secret.Data = map[string][]byte{corev1.TLSCertKey: keys.Certificate, corev1.TLSPrivateKeyKey: keys.Key}
-	if err := box.Client.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-	machine := &infrav1.MaasMachine{}
-	err = sandbox.WaitFor(within(t, createTimeout), "MAAS to have other keys for "+key.String(), func() (bool, string, error) {
-		err := box.Client.Get(t.Context(), key, machine)
-		return machine.Status.LXDCertificate == fingerprint, sandbox.Conditions(machine.Status.Conditions), err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, _ := box.MAAS.Machine(machine.Spec.SystemID); m.PowerType != maas.PowerTypeLXD || m.Power != "on" {
-		t.Errorf("MAAS switches the VM by %q, and it is %s", m.PowerType, m.Power)
-	}
-}
-
 // ownerOf returns a cluster's owner id.
 func ownerOf(t *testing.T, key client.ObjectKey) string {
 	t.Helper()
@@ -125,8 +96,7 @@ func ownerOf(t *testing.T, key client.ObjectKey) string {
 	return cluster.Annotations[infrav1.OwnerIDAnnotation]
 }
 
-// checkVMs wants LXD and MAAS to have as many VMs with names of a cluster. MAAS shows no other mark of a VM that was just
-// enlisted.
+// checkVMs wants LXD to have as many VMs with names of a cluster, and MAAS as many devices.
 func (w *walker) checkVMs(t *testing.T, owner string, want int) {
 	t.Helper()
 	var inLXD, inMAAS []string
@@ -135,12 +105,12 @@ func (w *walker) checkVMs(t *testing.T, owner string, want int) {
 			inLXD = append(inLXD, name+" "+state)
 		}
 	}
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range box.MAAS.Devices() {
 		if maas.IsHostname(m.Hostname, owner) {
-			inMAAS = append(inMAAS, m.Hostname+" "+m.Status)
+			inMAAS = append(inMAAS, m.Hostname)
 		}
 	}
 	if len(inLXD) != want || len(inMAAS) != want {
-		t.Errorf("LXD has %v, and MAAS %v, want %d VMs", inLXD, inMAAS, want)
+		t.Errorf("LXD has %v, and MAAS %v, want %d VMs with a device each", inLXD, inMAAS, want)
 	}
 }

@@ -30,7 +30,7 @@ func (f *figures) machine(m simulator.MachineSnapshot, change simulator.Change) 
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	const inPool = "Ready"
-	isVM := m.VMHost != "" || m.PowerType == "lxd"
+	isVM := m.VMHost != ""
 	switch {
 	case isVM && change.Kind == simulator.ChangeCreated:
 		f.made++
@@ -63,6 +63,6 @@ func (f *figures) String() string {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return fmt.Sprintf("%d lives, in %d of which the manager was killed, and %d failed; %d calls did not come again; "+
-		"%d VMs were made and %d deleted, bare metal was acquired %d times and released %d times",
+		"on VM hosts %d VMs were made and %d deleted, bare metal was acquired %d times and released %d times",
 		f.lives, f.kills, f.failed, f.missed, f.made, f.deleted, f.acquired, f.released)
 }

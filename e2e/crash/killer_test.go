@@ -21,7 +21,6 @@ type stage string
 
 const (
 	creation  stage = "creation"
-	rekeying  stage = "key rotation"
 	remedying stage = "remediation"
 	keeping   stage = "keeping"
 	taking    stage = "taking over"
@@ -32,7 +31,7 @@ const (
 type point struct {
 	stage
 	method, endpoint, op string
-	// by is the filter of a list of machines.
+	// by is the filter of a list of machines or devices.
 	by string
 	n  int
 }
@@ -48,15 +47,13 @@ func (p point) call() string { return cmp.Or(p.op, p.method+" "+p.endpoint) }
 func (p point) writes() bool { return p.method != http.MethodGet }
 
 // short reports whether the point is in the walk that does not visit everything: the first of each call that changes
-// something, and both calls that give MAAS other keys, for the VM can't be switched between them.
-func (p point) short() bool {
-	return p.writes() && (p.n == 1 || (p.n == 2 && p.stage == rekeying))
-}
+// something.
+func (p point) short() bool { return p.writes() && p.n == 1 }
 
 // awaited reports whether a manager waits for the effect of its predecessor's call.
 func (p point) awaited() bool {
 	switch p.call() {
-	case "compose", "allocate", makeVM, "POST machines/", "PUT machines/{id}/", "mark_broken":
+	case "compose", "allocate", makeVM, "POST devices/":
 		return true
 	}
 	return false
@@ -181,7 +178,7 @@ func (k *killer) seen() (points []point, killed bool, err error) {
 
 func listedBy(call simulator.Call) string {
 	query, err := url.ParseQuery(call.Query)
-	if err != nil || call.Endpoint != "machines/" {
+	if err != nil || (call.Endpoint != "machines/" && call.Endpoint != "devices/") {
 		return ""
 	}
 	for _, by := range []string{"hostname", "agent_name", "id"} {

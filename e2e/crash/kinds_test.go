@@ -21,8 +21,6 @@ type kind struct {
 	worker bool
 	// direct means that the machine is a VM on an LXDHost of the walker's namespace.
 	direct bool
-	// rekeyed means that the LXDHost gets another key pair while the VM runs.
-	rekeyed bool
 	// remedied means that the machine is switched off and on, for its Node is not healthy.
 	remedied bool
 	// kept means that the next Machine of its MachineDeployment gets the machine, and that it waits for a third one when
@@ -36,22 +34,27 @@ type kind struct {
 // leads reports whether the API endpoint has the address of the machine, which then has the static address.
 func (k *kind) leads() bool { return k.machine != "" && !k.worker }
 
+// image is what VMs boot.
+const image = "u-2204-k8s-1.35"
+
 var (
 	aCluster = &kind{name: "cluster"}
 	aVM      = &kind{
 		name:    "VM",
-		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, minDiskSize: 20, tags: [lxd-host]",
+		machine: "provisioningMode: lxd, image: " + image + ", staticIP: ADDRESS, minCPU: 2, minMemory: 4096, minDiskSize: 20, tags: [lxd-host]",
 		calls:   []string{"compose", "deploy", "DELETE machines/{id}/"},
 	}
-	// The VM is too small for those who look for bare metal: in MAAS it is free for a moment.
 	aDirectVM = &kind{
-		name: "VM on an LXDHost", direct: true, rekeyed: true,
-		machine: "provisioningMode: lxd, image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 1, minMemory: 2048, minDiskSize: 8, " +
+		name: "VM on an LXDHost", direct: true,
+		machine: "provisioningMode: lxd, image: " + image + ", staticIP: ADDRESS, minCPU: 1, minMemory: 2048, minDiskSize: 8, " +
 			"lxdConfig: {vmHost: " + directHost + "}",
 		calls: []string{
-			makeVM, switchVM, deleteVM, "POST machines/", "set_workload_annotations", "POST nodes/{id}/blockdevices/", "mark_broken", "mark_fixed",
-			"set_storage_layout", "allocate", "deploy", "PUT machines/{id}/", "DELETE machines/{id}/",
+			"POST devices/", "link_subnet", "set_workload_annotations", makeVM, switchVM, deleteVM, "DELETE devices/{id}/",
 		},
+	}
+	aDirectVMToRemedy = &kind{
+		name: "VM on an LXDHost that is remedied", direct: true, worker: true, remedied: true, machine: aDirectVM.machine,
+		calls: []string{switchVM},
 	}
 	bareMetal = &kind{
 		name: "bare metal", worker: true,
@@ -83,9 +86,9 @@ var (
 	}
 )
 
-// kinds are the lives that are walked through. Where LXD can't run, aDirectVM is not. It takes longest, and so is last:
-// what the others cover may be left out.
-var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToRemedy, bareMetalToKeep, bareMetalWithAddress, aDirectVM}
+// kinds are the lives that are walked through. Where LXD can't run, VMs on LXDHosts are not. They are last: what the others
+// cover may be left out.
+var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToRemedy, bareMetalToKeep, bareMetalWithAddress, aDirectVM, aDirectVMToRemedy}
 
 // manifest returns the first objects of a life of this kind, of a walker.
 func (k *kind) manifest(key client.ObjectKey, w *walker) string {

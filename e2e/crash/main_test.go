@@ -22,13 +22,10 @@ var further = []string{"second", "third", "fourth", "fifth"}
 const (
 	timeScale  = 300
 	settleTime = 8 * time.Second
-	// commissioning lasts beyond the settle time, as on real hardware: a VM that a manager switched off before it died is
-	// still being commissioned when its successor continues.
-	commissioning = timeScale * 2 * settleTime
 )
 
 func TestMain(m *testing.M) {
-	region, err := sandbox.RegionForCrashes(commissioning, append([]string{neighbour}, further...)...)
+	region, err := sandbox.RegionForCrashes(append([]string{neighbour}, further...)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -12,7 +12,7 @@ import (
 )
 
 // remedy has the machine switched off and on, because its Node is not healthy.
-func (w *walker) remedy(t *testing.T, key client.ObjectKey) {
+func (w *walker) remedy(t *testing.T, kind *kind, key client.ObjectKey) {
 	t.Helper()
 	status, err := life.Remedy(within(t, createTimeout), box, key)
 	if err != nil {
@@ -23,7 +23,11 @@ func (w *walker) remedy(t *testing.T, key client.ObjectKey) {
 		t.Fatal(err)
 	}
 	m, _ := box.MAAS.Machine(maasMachine.Spec.SystemID)
-	if status.Step != infrav1.RemediationRecover || m.Power != "on" || status.PowerCycles != 1 {
-		t.Errorf("after %d power cycles, the step is %s and the machine is %s, want on after one", status.PowerCycles, status.Step, m.Power)
+	running := m.Power == "on"
+	if kind.direct {
+		running = w.lxd.VMs(t)[maasMachine.Status.Hostname] == "Running"
+	}
+	if status.Step != infrav1.RemediationRecover || !running || status.PowerCycles != 1 {
+		t.Errorf("after %d power cycles, the step is %s, and the machine runs: %t; want that it does after one", status.PowerCycles, status.Step, running)
 	}
 }

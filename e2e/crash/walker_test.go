@@ -99,15 +99,9 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 		w.checkVMs(t, owner, 1)
 	}
 
-	if kind.rekeyed && k.needs(rekeying) {
-		k.enter(rekeying)
-		w.rekey(t, key)
-		findings, err = w.auditor.Steady(t.Context(), who)
-		report(t, "when it has other keys", findings, err)
-	}
-	if kind.remedied {
+	if kind.remedied && k.needs(remedying) {
 		k.enter(remedying)
-		w.remedy(t, key)
+		w.remedy(t, kind, key)
 		findings, err = w.auditor.Steady(t.Context(), who)
 		report(t, "when it is remedied", findings, err)
 	}
@@ -193,7 +187,7 @@ func (w *walker) dump(t *testing.T, key client.ObjectKey) {
 		fmt.Fprintf(&out, "MaasMachine: %q %v %s\n", machine.Spec.SystemID, machine.Annotations, sandbox.Conditions(machine.Status.Conditions))
 	}
 	out.WriteString("Machines in MAAS:\n")
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range slices.Concat(box.MAAS.Machines(), box.MAAS.Devices()) {
 		fmt.Fprintf(&out, "  %s %s %s owner=%s host=%s agent=%s addresses=%v\n",
 			m.SystemID, m.Hostname, m.Status, m.Owner, m.VMHost, m.AgentName, m.Addresses)
 	}

@@ -19,7 +19,8 @@ import (
 func RegionWithoutVMHosts() (io.Reader, error) { return changedRegion(removeVMHosts) }
 
 // RegionForRealLXDs is RegionWithoutVMHosts for LXDs that a test registers as VM hosts itself: with another duration of
-// commissioning, as RegionForCrashes has it, and without polls of the power, each of which asks an LXD.
+// commissioning, which Options.TimeScale divides, for a VM in a real LXD starts no sooner because MAAS's time passes
+// faster; and without polls of the power, each of which asks an LXD.
 func RegionForRealLXDs(commissioning time.Duration) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		removeVMHosts(region)
@@ -60,12 +61,10 @@ const OwnPool = "own"
 // OwnTag is the tag of the machine that an administrator has there.
 func OwnTag(administrator string) string { return "of-" + administrator }
 
-// RegionForCrashes is RegionWithAdministrators with another duration of commissioning, which Options.TimeScale divides: a
-// VM in a real LXD starts no sooner because MAAS's time passes faster. Each administrator has a bare-metal machine in OwnPool.
-func RegionForCrashes(commissioning time.Duration, names ...string) (io.Reader, error) {
+// RegionForCrashes is RegionWithAdministrators with a bare-metal machine in OwnPool for each administrator.
+func RegionForCrashes(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		addAdministrators(region, names)
-		region["timings"] = map[string]any{"commission": commissioning.String()}
 		addTo(region, "pools", map[string]any{"name": OwnPool})
 		for _, name := range append([]string{"admin"}, names...) {
 			addTo(region, "machines", map[string]any{
