@@ -4,10 +4,10 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -29,6 +29,8 @@ import (
 )
 
 const (
+	// vmImage is what VMs boot.
+	vmImage = "u-2204-k8s-1.35"
 	// directPool has the VMs on direct hosts: nobody looks for other machines there.
 	directPool = "direct"
 	// neighbourVM is on each LXD, and not ours.
@@ -50,15 +52,10 @@ type directHosts struct {
 	attacker *assault // nil while all is calm
 	changes  int
 	owners   map[string]string // by the names of the clusters
-	// leaving are the VMs whose deletion we have asked for, by name.
-	leaving map[string]bool
 }
 
 func noDirectHosts() *directHosts {
-	return &directHosts{
-		hosts: map[string]*directhost.Host{}, neighbours: map[string]string{},
-		owners: map[string]string{}, leaving: map[string]bool{},
-	}
+	return &directHosts{hosts: map[string]*directhost.Host{}, neighbours: map[string]string{}, owners: map[string]string{}}
 }
 
 // startDirectHosts runs LXDs with some projects each, until the test ends. An LXDHost leads to each through a proxy.
@@ -81,7 +78,7 @@ func startDirectHosts(t *testing.T) *directHosts {
 // add makes an LXDHost of a project of an LXD.
 func (d *directHosts) add(t *testing.T, server *directhost.Host, name, zone string) {
 	t.Helper()
-	if err := server.Make(neighbourVM); err != nil {
+	if err := errors.Join(server.Make(neighbourVM), server.AddImage(t.Context(), vmImage)); err != nil {
 		t.Fatal(err)
 	}
 	there, err := server.Instances()
@@ -90,7 +87,7 @@ func (d *directHosts) add(t *testing.T, server *directhost.Host, name, zone stri
 	}
 	d.hosts[name], d.neighbours[name] = server, identity(there[neighbourVM])
 	host, secret := server.Behind(t, d.between(t, name)).Objects(client.ObjectKey{Namespace: namespace, Name: name}, zone)
-	host.Spec.ResourcePool = directPool
+	host.Spec.ResourcePool, host.Spec.Subnet = directPool, subnet
 	host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
 	for _, object := range []client.Object{secret, host} {
 		if err := box.Client.Create(t.Context(), object); err != nil {
@@ -144,12 +141,19 @@ func (d *directHosts) attackWith(a *assault) {
 	d.attacker = a
 }
 
+// attackedBy returns who chooses the faults of calls; nil while all is calm.
+func (d *directHosts) attackedBy() *assault {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.attacker
+}
+
 // between is what is in front of an LXD.
 func (d *directHosts) between(t *testing.T, name string) lxdtest.Middleware {
 	return func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			call, ours := directhost.CallOf(r)
-			if a := d.sees(r); a != nil && ours {
+			if a := d.attackedBy(); a != nil && ours {
 				d.wear(t, a, call, name)
 				befall(a.weather.choose(call), lxd, w, r)
 				return
@@ -157,16 +161,6 @@ func (d *directHosts) between(t *testing.T, name string) lxdtest.Middleware {
 			lxd.ServeHTTP(w, r)
 		})
 	}
-}
-
-// sees records a call, and returns who chooses its fault.
-func (d *directHosts) sees(r *http.Request) *assault {
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	if r.Method == http.MethodDelete {
-		d.leaving[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]] = true
-	}
-	return d.attacker
 }
 
 // wear kills an LXD once in so many changing calls, during one to it. Its VMs run on, and it is started again at once.
@@ -265,53 +259,8 @@ func (d *directHosts) remains() ([]audit.Finding, error) {
 	return findings, nil
 }
 
-// take removes a VM, whosever it is, and reports whether there was one.
-func (d *directHosts) take(vm string) (found bool, err error) {
-	d.alive.RLock()
-	defer d.alive.RUnlock()
-	for _, host := range d.hosts {
-		there, err := host.Instances()
-		if err != nil {
-			return found, err
-		}
-		if _, has := there[vm]; !has {
-			continue
-		}
-		found = true
-		if err := host.Remove(vm); err != nil {
-			return found, err
-		}
-	}
-	return found, nil
-}
-
-// isLeaving reports whether we asked for a VM's deletion.
-func (d *directHosts) isLeaving(vm string) bool {
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	return d.leaving[vm]
-}
-
 // calm ends the attack.
 func (d *directHosts) calm() {
 	d.attackWith(nil)
 	d.starting.Wait()
-}
-
-// isDirect reports whether a machine is a VM that MAAS did not compose.
-func isDirect(m *maas.Machine) bool {
-	snapshot, _ := box.MAAS.Machine(m.SystemID)
-	return m.Pod == nil && snapshot.PowerType == maas.PowerTypeLXD
-}
-
-// leaveDirect gives up a thief's VM on a direct host. It is gone before MAAS forgets it: its name is free then.
-func (t *thieves) leaveDirect(ctx context.Context, m *maas.Machine) error {
-	found, err := t.a.direct.take(m.Hostname)
-	if err != nil {
-		return err
-	}
-	if !found && !t.a.direct.isLeaving(m.Hostname) {
-		t.a.report("when a thief gave it back", []audit.Finding{{Kind: audit.Wiped, What: fmt.Sprintf("another user took %s (%s), and no LXD has it", m.Hostname, m.SystemID)}}, nil)
-	}
-	return t.admin.DeleteMachine(ctx, maas.Unrecorded("a test"), m.SystemID)
 }

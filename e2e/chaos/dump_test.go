@@ -44,7 +44,7 @@ func (a *assault) dump(ctx context.Context, cluster string) string {
 				strings.ReplaceAll(sandbox.Conditions(m.Status.Conditions), "; ", "\n  "))
 		}
 	}
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range slices.Concat(box.MAAS.Machines(), box.MAAS.Devices()) {
 		fmt.Fprintf(&out, "in MAAS: %s %s %s power=%s host=%s agent=%s addresses=%v\n", m.SystemID, m.Hostname, m.Status, m.Power, m.VMHost, m.AgentName, m.Addresses)
 	}
 	calls := slices.DeleteFunc(box.MAAS.Calls().Log, func(call simulator.Call) bool { return call.Method == http.MethodGet })

@@ -58,13 +58,16 @@ var spells = []spell{
 	{"unreachable for a while", simulator.Fault{DropBefore: true}, nil},
 }
 
-// isList reports whether a call lists machines that are known. A list that finds machines by their mark alone is the
+// isList reports whether a call lists machines or devices that are known. A list that finds machines by their mark alone is the
 // only way to learn what became of a request whose response was lost: its result must be true.
 func isList(call simulator.Call) bool {
 	query, err := url.ParseQuery(call.Query)
 	byMark := query.Has("agent_name") || query.Has("hostname")
-	return err == nil && call.Method == http.MethodGet && call.Endpoint == "machines/" && (query.Has("id") || !byMark)
+	return err == nil && call.Method == http.MethodGet && isOfMany(call) && (query.Has("id") || !byMark)
 }
+
+// isOfMany reports whether a call is about no one machine or device.
+func isOfMany(call simulator.Call) bool { return call.Endpoint == "machines/" || call.Endpoint == "devices/" }
 
 const (
 	// betweenSpells is how many changing calls there are from one to the next, and spellLength how long one lasts.
@@ -93,7 +96,7 @@ func lossOf(call simulator.Call) *loss {
 }
 
 // stallable are calls that the manager waits 30 s for.
-var stallable = []string{"allocate", "deploy", "release", "link_subnet", "DELETE", "dnsresources/"}
+var stallable = []string{"allocate", "deploy", "release", "link_subnet", "DELETE", "dnsresources/", "devices/"}
 
 // weather chooses the faults. The fault of a call depends on the seed, the kind of the call, and the number of such
 // calls before, but not on other calls: so the same seed makes the same attack, though not to the millisecond.
@@ -168,11 +171,11 @@ func (w *weather) roll(what string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, hash.Sum64()))
 }
 
-// what returns the kind of the call, and for lists of machines, their filter.
+// what returns the kind of the call, and for lists of machines and devices, their filter.
 func what(call simulator.Call) string {
 	name := call.Method + " " + call.Endpoint + " " + call.Op
 	query, err := url.ParseQuery(call.Query)
-	if err != nil || call.Endpoint != "machines/" {
+	if err != nil || !isOfMany(call) {
 		return name
 	}
 	return name + " " + slices.Concat(slices.Sorted(maps.Keys(query)), []string{""})[0]

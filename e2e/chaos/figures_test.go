@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -39,12 +38,10 @@ func (f *figures) add(what string, n int) {
 
 // record counts changes of machines in MAAS.
 func (f *figures) record(m simulator.MachineSnapshot, change simulator.Change) {
-	isVM := m.VMHost != "" || m.PowerType == maas.PowerTypeLXD
+	isVM := m.VMHost != ""
 	switch {
-	case change.Kind == simulator.ChangeCreated && m.VMHost != "":
-		f.add("VMs created", 1)
 	case change.Kind == simulator.ChangeCreated && isVM:
-		f.add("VMs enlisted", 1)
+		f.add("VMs created", 1)
 	case change.Kind == simulator.ChangeDeleted:
 		f.add("VMs deleted", 1)
 	case change.Kind != simulator.ChangeStatus || isVM:

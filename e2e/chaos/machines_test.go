@@ -114,9 +114,9 @@ func (m member) plain() sandbox.PlainMachine {
 	if m.Shape != "" {
 		pool = shapedPool
 	}
-	spec := "image: u-2204-k8s-1.35, resourcePool: " + pool + ", minCPU: 2, minMemory: 4096, minDiskSize: 20, provisioningMode: " + mode
+	spec := "image: " + vmImage + ", resourcePool: " + pool + ", minCPU: 2, minMemory: 4096, minDiskSize: 20, provisioningMode: " + mode
 	if m.Direct {
-		spec = "image: u-2204-k8s-1.35, resourcePool: " + directPool + ", minCPU: 1, minMemory: 2048, minDiskSize: 8, provisioningMode: " + mode
+		spec = "image: " + vmImage + ", resourcePool: " + directPool + ", minCPU: 1, minMemory: 2048, minDiskSize: 8, provisioningMode: " + mode
 	}
 	if m.StaticIP != "" {
 		spec += ", staticIP: " + m.StaticIP

@@ -18,6 +18,9 @@ import (
 // box is the sandbox that all tests share.
 var box *sandbox.Sandbox
 
+// subnet is that of all machines.
+const subnet = "10.77.0.0/22"
+
 // region has machines of others, in another pool. fullRegion adds those for the clusters.
 const region = `
 users:
@@ -29,12 +32,11 @@ zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
 pools: [{name: capi}, {name: others}, {name: ` + directPool + `}, {name: ` + shapedPool + `}]
 domains: [{name: maas.sim, default: true}]
 subnets:
-  - {cidr: 10.77.0.0/22, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
+  - {cidr: ` + subnet + `, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
      reserved_ranges: [{start: 10.77.1.0, end: 10.77.2.255}]}
-# MAAS would note that it can't ask a host that is away for the power of others' VMs. A VM in a real LXD starts no sooner
-# because MAAS's time passes faster.
-timings: {power_poll: 24h, commission: 100m}
-images: [{name: ubuntu/jammy}, {name: u-2204-k8s-1.35, uploaded: true}]
+# MAAS would note that it can't ask a host that is away for the power of others' VMs.
+timings: {power_poll: 24h}
+images: [{name: ubuntu/jammy}, {name: ` + vmImage + `, uploaded: true}]
 machines:
   - {names: [theirs-1, theirs-2, theirs-3, theirs-4], zone: zone-a, pool: others, cores: 8, memory: 16384, disks: [100]}
 `

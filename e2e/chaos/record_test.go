@@ -38,14 +38,15 @@ type endpoints struct {
 	done   sync.WaitGroup
 
 	mutex     sync.Mutex
-	watched   map[string]*endpoint    // by the names of their clusters
-	addresses map[string][]netip.Addr // by system id, the last that each had
-	stolen    map[string]bool         // by system id
+	watched   map[string]*endpoint                 // by the names of their clusters
+	addresses map[string][]netip.Addr              // by system id, the last that each had
+	stolen    map[string]bool                      // by system id
+	devices   map[string]simulator.MachineSnapshot // by system id, as last seen
 }
 
 func watchEndpoints(maas *simulator.Simulator, report func(cluster, what string)) *endpoints {
 	e := &endpoints{maas: maas, report: report, stop: make(chan struct{}), watched: map[string]*endpoint{},
-		addresses: map[string][]netip.Addr{}, stolen: map[string]bool{}}
+		addresses: map[string][]netip.Addr{}, stolen: map[string]bool{}, devices: map[string]simulator.MachineSnapshot{}}
 	e.cancel = maas.Subscribe(e.record)
 	e.done.Go(func() {
 		tick := time.NewTicker(recordInterval)
@@ -92,6 +93,10 @@ func (e *endpoints) theirs(systemID string, have bool) {
 func (e *endpoints) record(m simulator.MachineSnapshot, change simulator.Change) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
+	e.changed(m, change)
+}
+
+func (e *endpoints) changed(m simulator.MachineSnapshot, change simulator.Change) {
 	if len(m.Addresses) > 0 && m.Status == "Deployed" {
 		e.addresses[m.SystemID] = m.Addresses
 		for _, watched := range e.watched {
@@ -112,9 +117,27 @@ func (e *endpoints) record(m simulator.MachineSnapshot, change simulator.Change)
 	delete(e.addresses, m.SystemID)
 }
 
+// look records which devices there are, and which are gone: nothing tells.
+func (e *endpoints) look() {
+	before := e.devices
+	e.devices = map[string]simulator.MachineSnapshot{}
+	for _, d := range e.maas.Devices() {
+		d.Status = "Deployed"
+		e.devices[d.SystemID] = d
+		e.changed(d, simulator.Change{Kind: simulator.ChangeAddresses})
+	}
+	for id, d := range before {
+		if _, there := e.devices[id]; !there {
+			d.Status = ""
+			e.changed(d, simulator.Change{Kind: simulator.ChangeDeleted})
+		}
+	}
+}
+
 func (e *endpoints) check() {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
+	e.look()
 	for _, watched := range e.watched {
 		leads := e.maas.Lookup(watched.name)
 		if watched.led && len(leads) == 0 {
@@ -153,6 +176,9 @@ func (e *endpoints) inUse() []netip.Addr {
 		if m.Status == "Deployed" {
 			list = append(list, m.Addresses...)
 		}
+	}
+	for _, d := range e.devices {
+		list = append(list, d.Addresses...)
 	}
 	return list
 }

@@ -53,7 +53,7 @@ type tenants struct {
 }
 
 // tenantSpec is what a tenant's machine needs.
-const tenantSpec = "image: u-2204-k8s-1.35, resourcePool: capi, minCPU: 1, minMemory: 2048, minDiskSize: 8"
+const tenantSpec = "image: " + vmImage + ", resourcePool: capi, minCPU: 1, minMemory: 2048, minDiskSize: 8"
 
 // startTenants returns when all tenants have clusters, and their servers begin to do harm.
 func startTenants(ctx context.Context, a *assault) (*tenants, error) {
@@ -113,7 +113,7 @@ func (t *tenants) useLXDs(ctx context.Context, url string) error {
 			return err
 		}
 		vm := sandbox.PlainMachine{
-			Name: h.name + "-vm", Worker: true, Spec: "image: u-2204-k8s-1.35, resourcePool: " + directPool +
+			Name: h.name + "-vm", Worker: true, Spec: "image: " + vmImage + ", resourcePool: " + directPool +
 				", minCPU: 1, minMemory: 2048, minDiskSize: 8, provisioningMode: lxd, lxdConfig: {vmHost: " + h.name + "}",
 		}
 		if err := cluster.add(ctx, vm); err != nil {

@@ -101,7 +101,7 @@ func (t *thieves) hook(call simulator.Call, phase simulator.Phase) {
 // target is the machine that a call is about, and how often it is taken.
 func (t *thieves) target(call simulator.Call, phase simulator.Phase) (systemID string, share int) {
 	switch {
-	case phase == simulator.After && (isCompose(call) || call.Op == "mark_fixed"):
+	case phase == simulator.After && isCompose(call):
 		return call.SystemID, ofMade
 	case phase == simulator.After || call.Method != http.MethodGet:
 		return "", 0
@@ -166,7 +166,7 @@ func (t *thieves) take(systemID string) {
 		return
 	}
 	deploys := number/len(t.people)%2 == 0
-	t.a.figures.add(fmt.Sprintf("machines that a thief took (VM %t, on a direct host %t, deployed %t)", m.Pod != nil || isDirect(m), isDirect(m), deploys), 1)
+	t.a.figures.add(fmt.Sprintf("machines that a thief took (VM %t, deployed %t)", m.Pod != nil, deploys), 1)
 	if err := t.settleIn(ctx, thief, m, deploys); err != nil {
 		t.a.t.Error(err)
 	}
@@ -199,7 +199,7 @@ func (t *thieves) settleIn(ctx context.Context, thief *maas.Client, m *maas.Mach
 	}
 	if deploys {
 		_, err := thief.DeployMachine(ctx, maas.Unrecorded("a test"), m.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy", AgentName: "theirs"})
-		if err != nil && !(isDirect(m) && errors.Is(err, maas.Invalid)) { // A VM that was enlisted may have no file system yet.
+		if err != nil {
 			return fmt.Errorf("a thief deploys %s: %w", m.SystemID, err)
 		}
 	}
@@ -228,12 +228,6 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 			t.a.t.Errorf("a thief deletes %s: %v", m.SystemID, err)
 		}
 		box.MAAS.DeleteVM(m.Pod.Name, m.Hostname)
-		return
-	}
-	if isDirect(m) {
-		if err := t.leaveDirect(ctx, m); err != nil {
-			t.a.t.Errorf("a thief deletes %s: %v", m.SystemID, err)
-		}
 		return
 	}
 	err = sandbox.WaitFor(ctx, "a thief's machine to be released", func() (bool, string, error) {
