@@ -265,23 +265,35 @@ func TestAVMThatWasLeftAndThatAnotherUserTookIsTheirs(t *testing.T) {
 	}
 }
 
+// An LXDHost is away longer than a deletion waits for it. MAAS keeps the device of a VM that may run, so that nobody gets
+// its address, but where Kubernetes gave the address. When the host is back, VM and device go.
 func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts, withDeadHosts)
-	host := w.addLXDHost(server, "host-a", "zone-a")
+	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) {
+		h.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
+	})
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, vm)
 	w.deployed(m)
-	hostname := m.Status.Hostname
+	static := w.newMachine("md-0", false, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.deployed(static)
 	if err := server.Daemon.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	w.beginDeletion(m)
-	w.await(m.Name+" is gone", m, w.hostGone(m))
-	w.saysLeft(host, hostname)
+	for _, each := range []*infrav1.MaasMachine{m, static} {
+		w.beginDeletion(each)
+	}
+	for _, each := range []*infrav1.MaasMachine{m, static} {
+		w.goes(each)
+		w.saysLeft(host, each.Status.Hostname)
+	}
+	if w.deviceOf(m) == nil || w.deviceOf(static) != nil {
+		t.Errorf("MAAS has the devices %v, of %s and %s", w.devices(), m.Spec.SystemID, static.Spec.SystemID)
+	}
 	if err := server.Daemon.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
