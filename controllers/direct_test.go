@@ -531,3 +531,30 @@ func TestAVMThatLXDRefusedKeepsItsAddress(t *testing.T) {
 	w.delete(m)
 	w.unchanged(before)
 }
+
+// A manager dies before it started a VM: the next one starts it, as soon as it knows the host.
+func TestAVMIsStartedByTheNextManager(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	var accepts atomic.Bool
+	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !accepts.Load() && r.Method == http.MethodPut {
+				http.Error(w, `{"type":"error","error":"no","error_code":500}`, http.StatusInternalServerError)
+				return
+			}
+			lxd.ServeHTTP(w, r)
+		})
+	})
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(behind, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	m := w.newMachine("cp-0", true, vm)
+	w.eventually(m, "made", func() bool { return m.Spec.SystemID != "" })
+	w.stopManager()
+	accepts.Store(true)
+	w.startManager()
+	w.deployed(m)
+	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached && m.Status.Ready }) // It is not taken for switched off.
+	w.delete(m)
+}

@@ -305,3 +305,42 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	w.deleteCluster(cluster)
 	w.unchanged(before)
 }
+
+// While a VM may run on a host that can't be asked, no other one of its name is made: it would have the same addresses.
+func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withDeadHosts)
+	host := w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	if err := server.Daemon.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.beginDeletion(m)
+	w.goes(m)
+	w.saysLeft(host, m.Status.Hostname)
+	other := directhost.Start(t)
+	w.addLXDHost(other, "host-b", "zone-a")
+	next := &infrav1.MaasMachine{Spec: withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.Image = vmImage })}
+	next.Name, next.Namespace, next.Labels, next.OwnerReferences = m.Name, w.namespace, m.Labels, m.OwnerReferences
+	w.create(next)
+	w.refusedWith(next, infrav1.VMHostUnreachableReason, "host-a")
+	if got := other.VMs(t); len(got) > 0 {
+		t.Errorf("the other LXD has %v", got)
+	}
+	if err := server.Daemon.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventUp(host, "LeftVMDeleted")
+	w.deployed(next)
+	w.delete(next)
+	for _, each := range []*directhost.Host{server, other} {
+		if got := each.VMs(t); len(got) > 0 {
+			t.Errorf("LXD has %v", got)
+		}
+	}
+	w.unchanged(before)
+}

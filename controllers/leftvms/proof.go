@@ -110,7 +110,8 @@ func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found l
 	return r.claimed(ctx, l, found.VM.SystemID)
 }
 
-// claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has.
+// claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has. A VM that has a device
+// in MAAS holds its name: see awaitName in package maasmachine.
 func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (reason, error) {
 	list := &infrav1.MaasMachineList{}
 	if err := r.APIReader.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {
@@ -118,6 +119,9 @@ func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (rea
 	}
 	for i := range list.Items {
 		m := &list.Items[i]
+		if l.Device != "" && clusters.NothingAcquired(m) {
+			continue // It waits until this one is gone.
+		}
 		if maas.Hostname(m.Name, l.OwnerID) == l.Hostname || (systemID != "" && m.Spec.SystemID == systemID) {
 			text := fmt.Sprintf("MaasMachine %s has its name: delete the VM on the host, unless it is that MaasMachine's",
 				m.Name)

@@ -86,8 +86,8 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	return r.claimNow(ctx, l, vm.SystemID)
 }
 
-// unregister deletes the device of a VM that is made where it needs none: its name would be taken. Nothing else of an earlier
-// attempt runs, and nothing of one is pending.
+// unregister deletes the device of a VM that is made where it needs none: its name would be taken. Nothing else of an
+// earlier attempt runs, and nothing of one is pending.
 func (r *Reconciler) unregister(ctx context.Context, l *life, host lxd.Host) error {
 	if !l.record.Registers || lxd.Registers(host) {
 		return nil

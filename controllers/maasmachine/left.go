@@ -14,6 +14,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -53,6 +54,9 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 // that would hit the one that is made now. The LXDHost is read after the MaasMachine was made, and package leftvms
 // looks for MaasMachines after it has recorded the deletion, so one of both sees the other.
 func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
+	if err := r.awaitName(ctx, l); err != nil {
+		return err
+	}
 	cached, err := r.lxdHostOf(ctx, l, ref)
 	if err != nil || cached == nil {
 		return err
@@ -70,6 +74,29 @@ func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 		if left := recorded.Unsettled(); left > 0 {
 			return &record.UnsettledError{Op: record.Compose, Pending: record.DeleteVM, Left: left}
 		}
+	}
+	return nil
+}
+
+// awaitName returns an error while a VM of the machine's name may run on a host that can't be asked: the device that has
+// its addresses would become that of a second one.
+func (r *Reconciler) awaitName(ctx context.Context, l *life) error {
+	list := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, list); err != nil {
+		return fmt.Errorf("reading which VMs are left on LXDHosts: %w", err)
+	}
+	hostname := l.Identity().Hostname
+	for i := range list.Items {
+		host := &list.Items[i]
+		if recorded := r.readable(ctx, host); recorded == nil || !recorded.HoldsName(hostname) {
+			continue
+		}
+		return report.NotReady(report.Problem{
+			Reason: infrav1.VMHostUnreachableReason, RetryAfter: report.CapacityRetry,
+			Message: fmt.Sprintf("VM %s of an earlier MaasMachine of this name may still run on LXDHost %s/%s: this one is "+
+				"made when that is gone; use another name, or delete that LXDHost, if its VMs are gone",
+				hostname, host.Namespace, host.Name),
+		})
 	}
 	return nil
 }

@@ -231,8 +231,8 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 	return r.store(ctx, l, m.SystemID, "")
 }
 
-// store records the machine's id at once: from here on it can't be lost. runs is the host of a VM that MAAS does not switch;
-// it is recorded with the id of the VM's device, and with no other.
+// store records the machine's id at once: from here on it can't be lost. runs is the host of a VM that MAAS does not
+// switch; it is recorded with the id of the VM's device, and with no other.
 func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) error {
 	return l.record.Store(ctx, func(d *record.Data) {
 		d.Acquired()

@@ -130,8 +130,8 @@ func connections(ctx context.Context, l *life) error {
 	return err
 }
 
-// isOwn reports whether the machine has an address already. Whether a device of the VM's name is ours is proven before it
-// is used.
+// isOwn reports whether the machine has an address already. Whether a device of the VM's name is ours is proven before
+// it is used.
 func (l *life) isOwn(a maas.SubnetAddress) bool {
 	if l.maas != nil {
 		return a.Node.SystemID == l.maas.SystemID

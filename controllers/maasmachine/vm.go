@@ -11,6 +11,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
@@ -35,7 +36,10 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
 	}
 	now, vm := *l.maas, l.vmOn(l.maas)
 	seen, err := l.Machines.LXD().ObserveVM(ctx, vm, vmMaxAge)
-	if err == nil && seen.State == "" { // It may be newer than what was read of its host.
+	if err == nil && seen.State != lxdhost.StateRunning { // It may have been made, or started, since its host was read.
+		seen, err = l.Machines.LXD().ObserveVM(ctx, vm, 0)
+	}
+	if err == nil && seen.State == "" {
 		var found lxd.Presence
 		found, err = l.Machines.LXD().FindVM(ctx, vm)
 		gone = err == nil && found.State == lxd.Gone
@@ -59,7 +63,8 @@ func (r *Reconciler) lostDevice(ctx context.Context, l *life) (outcome, error) {
 		return r.reportState(l, states.VMVanished), nil
 	}
 	return hold(l.MaasMachine, infrav1.MachineMissingReason,
-		"MAAS no longer has the device %s of VM %s, which is still on LXD host %s: reserve its addresses in MAAS, which would give them to others, and replace the Machine",
+		"MAAS no longer has the device %s of VM %s, which LXD host %s may still have: reserve the VM's addresses in MAAS, "+
+			"which would give them to others, and replace the Machine",
 		l.MaasMachine.Spec.SystemID, vm.Hostname, vm.Host), nil
 }
 

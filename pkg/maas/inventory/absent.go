@@ -63,8 +63,8 @@ func (i *Inventory) judgeAbsent(ctx context.Context) error {
 	return failed
 }
 
-// get asks a source for a machine, or for a device as one. Until MAAS has shown which of both has the id, it is asked for
-// both: who observes it may be wrong.
+// get asks a source for a machine, or for a device as one. Until MAAS has shown which of both has the id, it is asked
+// for both: who observes it may be wrong.
 func (i *Inventory) get(ctx context.Context, from source, systemID string) (*maas.Machine, error) {
 	device, shown := i.kind(systemID)
 	machine, err := getAs(ctx, from, systemID, device)

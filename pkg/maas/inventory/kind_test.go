@@ -8,8 +8,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// Whether an id is that of a machine or of a device is MAAS's to say. A user may write another's id into an object, and the
-// first who observes it may be wrong: neither makes another's machine, or device, disappear.
+// Whether an id is that of a machine or of a device is MAAS's to say. A user may write another's id into an object, and
+// the first who observes it may be wrong: neither makes another's machine, or device, disappear.
 func TestNobodyButMAASSaysWhatIsADevice(t *testing.T) {
 	t.Parallel()
 	type observe func(*Inventory, string, Interest) Observation

@@ -124,9 +124,9 @@ func (s *Service) checkName(
 	return missing
 }
 
-// CheckNICs returns why a machine can't have these connections: an *AddressError or a *NICError. own reports whether what
-// has an address is the machine itself; nil: there is none yet. It knows only what MAAS says of its subnets; Connect finds out the rest, which depends
-// on the machine.
+// CheckNICs returns why a machine can't have these connections: an *AddressError or a *NICError. own reports whether
+// what has an address is the machine itself; nil: there is none yet. It knows only what MAAS says of its subnets;
+// Connect finds out the rest, which depends on the machine.
 func (s *Service) CheckNICs(ctx context.Context, nics []NIC, own func(maas.SubnetAddress) bool) error {
 	for _, nic := range nics {
 		if nic.Subnet == "" && nic.Address == "" {

@@ -71,5 +71,10 @@ func (d *Data) IsLeft(hostname string) bool {
 	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname })
 }
 
+// HoldsName reports whether a VM of the name was left that has a device in MAAS: another one would get its addresses.
+func (d *Data) HoldsName(hostname string) bool {
+	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname && vm.Device != "" })
+}
+
 // Settle records that a VM is not left on the host any more.
 func (d *Data) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }
