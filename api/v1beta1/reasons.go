@@ -320,8 +320,8 @@ const (
 	//   - You: switch it on in MAAS, or delete the Machine.
 	PoweredOffReason = "PoweredOff"
 
-	// MachineMissingReason: MAAS no longer has the machine, or reports it as Missing.
-	//   - Provider: empties the addresses.
+	// MachineMissingReason: MAAS no longer has the machine, or reports it as Missing; or the LXDHost no longer has the VM.
+	//   - Provider: empties the addresses, unless it is only the device of a VM that MAAS lost.
 	//   - You: delete the Machine.
 	MachineMissingReason = "MachineMissing"
 
