@@ -67,7 +67,9 @@ func isList(call simulator.Call) bool {
 }
 
 // isOfMany reports whether a call is about no one machine or device.
-func isOfMany(call simulator.Call) bool { return call.Endpoint == "machines/" || call.Endpoint == "devices/" }
+func isOfMany(call simulator.Call) bool {
+	return call.Endpoint == "machines/" || call.Endpoint == "devices/"
+}
 
 const (
 	// betweenSpells is how many changing calls there are from one to the next, and spellLength how long one lasts.
