@@ -178,7 +178,7 @@ var all = map[string]Reason{
 		You:   "switch it on in MAAS, or delete the Machine.",
 	},
 	"MachineMissing": {
-		Means: "MAAS no longer has the machine, or reports it as Missing.",
+		Means: "MAAS no longer has the machine, or reports it as Missing; or the LXDHost no longer has the VM.",
 		You:   "delete the Machine.",
 	},
 	"MachineHidden": {
