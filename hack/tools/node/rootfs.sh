@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Makes the operating system of real nodes: Debian with systemd, cloud-init, netplan and what kubelet needs, without
-# Kubernetes. It goes to $BIN/node/rootfs.tar, and the packages that make a node an LXD host to $BIN/node/lxd. Both are
-# made again only when this script changes.
+# Kubernetes. It goes to $BIN/node/rootfs.tar, the packages that make a node an LXD host to $BIN/node/lxd, and those with
+# which a virtual machine boots it to $BIN/node/kernel. All are made again only when this script changes.
 #
 # usage: hack/tools/node/rootfs.sh [check]     (check: only name what this computer lacks to make and to run them)
 set -euo pipefail
@@ -47,18 +47,29 @@ packages=(
 )
 # The snap of LXD has all of these.
 lxd=(lxd btrfs-progs dnsmasq-base "${needed[-1]#*:}")
-archives=/var/cache/apt/archives
+kernel=("linux-image-cloud-$(dpkg --print-architecture)" systemd-boot-efi)
+
+# download,DIRECTORY,PACKAGES: a hook that fetches packages, with all that they need, to a directory of $BIN/node.
+download() {
+  local archives=/var/cache/apt/archives to=$BIN/node/$1
+  shift
+  rm -rf "$to.new"
+  mkdir "$to.new"
+  echo "rm -f \"\$1\"$archives/*.deb"
+  echo "APT_CONFIG=\"\$MMDEBSTRAP_APT_CONFIG\" apt-get install --yes --quiet=2 --download-only --no-install-recommends $*"
+  echo "mv \"\$1\"$archives/*.deb '$to.new'"
+}
+
 echo "  rootfs: installing Debian" >&2
-rm -rf "$BIN/node/lxd.new"
-mkdir "$BIN/node/lxd.new"
 mmdebstrap --quiet --mode=root --variant=minbase --skip=check/empty --aptopt='APT::Install-Recommends "false"' \
   --include="$(IFS=,; echo "${packages[*]}")" \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-  --customize-hook="rm \"\$1\"$archives/*.deb" \
-  --customize-hook="APT_CONFIG=\"\$MMDEBSTRAP_APT_CONFIG\" apt-get install --yes --quiet=2 --download-only --no-install-recommends ${lxd[*]}" \
-  --customize-hook="cp \"\$1\"$archives/*.deb '$BIN/node/lxd.new'; rm \"\$1\"$archives/*.deb" \
+  --customize-hook="set -e; $(download lxd "${lxd[@]}")" \
+  --customize-hook="set -e; $(download kernel "${kernel[@]}")" \
   bookworm "$out.new.tar" 9>&-
-rm -rf "$BIN/node/lxd"
-mv "$BIN/node/lxd.new" "$BIN/node/lxd"
+for directory in lxd kernel; do
+  rm -rf "$BIN/node/$directory"
+  mv "$BIN/node/$directory.new" "$BIN/node/$directory"
+done
 mv "$out.new.tar" "$out"
 echo "$stamp" >"$BIN/.stamps/rootfs"

@@ -47,6 +47,9 @@ type Options struct {
 	Card string
 	// MAC of the bridge and of the card. Default: the kernel's choice.
 	MAC string
+	// Boots gives virtual machines real firmware, with which they boot their disks, in software: on amd64 alone, with
+	// Debian's package ovmf. Default: they halt at once.
+	Boots bool
 }
 
 // Daemon is an LXD daemon with its node.
@@ -205,7 +208,10 @@ func (d *Daemon) environment() []string {
 		// LXD starts itself under this name for everything that runs beside the daemon, QEMU among it.
 		"LXD_EXEC_PATH=" + filepath.Join(d.shims(), "lxd-exec"), "LXD_PROGRAM=" + d.program,
 	}
-	if runtime.GOARCH == firmwareArchitecture {
+	switch {
+	case d.options.Boots:
+		all = append(all, "LXD_OVMF_PATH="+realFirmware, "LXD_QEMU_NICE=0")
+	case runtime.GOARCH == firmwareArchitecture:
 		all = append(all, "LXD_OVMF_PATH="+d.shims())
 	}
 	return all

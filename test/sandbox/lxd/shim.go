@@ -36,6 +36,8 @@ func WriteShims(dir string) error {
 const (
 	// firmwareArchitecture is what the firmware is written for.
 	firmwareArchitecture = "amd64"
+	// realFirmware is where Debian has firmware that boots.
+	realFirmware = "/usr/share/OVMF"
 	// firmwareSize is the least that QEMU takes.
 	firmwareSize = 64 << 10
 	// resetVector is where a processor begins, counted from the firmware's end.

@@ -61,7 +61,14 @@ func Start(t testing.TB) *Host {
 // the subnet of the bridge.
 func StartAt(t testing.TB, address netip.Prefix) *Host {
 	t.Helper()
-	daemon := lxdtest.Start(t, lxd.Options{Bridge: Bridge, Address: address})
+	return StartWith(t, lxd.Options{Address: address})
+}
+
+// StartWith is Start with options of the LXD, whose bridge is Bridge.
+func StartWith(t testing.TB, o lxd.Options) *Host {
+	t.Helper()
+	o.Bridge = Bridge
+	daemon := lxdtest.Start(t, o)
 	h := (&Host{t: t, Daemon: daemon, proxied: lxdtest.NewIdentity(t)}).In(Project)
 	server, _, err := h.client.GetServer()
 	h.must(err)

@@ -3,7 +3,6 @@
 package directhost
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -35,13 +34,23 @@ func (h *Host) AddImage(ctx context.Context, alias string) error {
 	if out, err := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, raw+".qcow2").CombinedOutput(); err != nil {
 		return fmt.Errorf("making an image: %w: %s", err, out)
 	}
-	disk, err := os.ReadFile(raw + ".qcow2")
+	return h.UploadDisk(ctx, alias, raw+".qcow2")
+}
+
+// UploadDisk gives the project an image of a name whose disk is in a file, in the format qcow2.
+func (h *Host) UploadDisk(ctx context.Context, alias, file string) error {
+	disk, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("making an image: %w", err)
+	}
+	defer disk.Close()
+	info, err := disk.Stat()
 	if err != nil {
 		return fmt.Errorf("making an image: %w", err)
 	}
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	ignore := func(int64) {}
-	image, err := lxdhost.NewImageFile(ctx, io.NewSectionReader(bytes.NewReader(disk), 0, int64(len(disk))), nil, architecture, ignore)
+	image, err := lxdhost.NewImageFile(ctx, io.NewSectionReader(disk, 0, info.Size()), nil, architecture, ignore)
 	if err != nil {
 		return err
 	}
