@@ -244,8 +244,8 @@ e2e: tools-test tools-providers build ## Run the suites in the sandbox, and buil
 	$(MAKE) conformance-capi
 
 .PHONY: real
-real: tools-test tools-node build ## Run the suites on real nodes, which takes root, LXD and mmdebstrap.
-	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 150m $(TEST_ARGS) ./test/sandbox/realnode ./e2e/real ./test/demo
+real: check-disk tools-test tools-disk build ## Run the suites on real nodes, which takes root, LXD and mmdebstrap, and boot a VM.
+	CAPMAAS_BUILT=1 CAPMAAS_REAL_NODES=1 $(GO_TEST) -p 1 -count=1 -v -timeout 150m $(TEST_ARGS) ./e2e/boot ./test/sandbox/realnode ./e2e/real ./test/demo
 
 # Without CHAOS=full, and in CI, each suite does a bounded part of what it can.
 CHAOS ?= full
@@ -369,6 +369,15 @@ check-node:
 tools-node: check-node
 	@$(call build-tools,$(NODE_TOOLS))
 	@BIN=$(BIN) hack/tools/node/rootfs.sh
+
+# The disk that virtual machines boot.
+.PHONY: check-disk
+check-disk: check-node
+	@hack/tools/node/disk.sh check
+
+.PHONY: tools-disk
+tools-disk: tools-node
+	@BIN=$(BIN) hack/tools/node/disk.sh
 
 .PHONY: tools-controller-gen tools-golangci-lint tools-helm
 tools-controller-gen tools-golangci-lint tools-helm:

@@ -5,9 +5,7 @@ package boot_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -72,8 +70,5 @@ func (c *console) say(line string) {
 			c.came[words] = true
 			c.t.Logf("%6.1f s after the start: %s", time.Since(c.began).Seconds(), words)
 		}
-	}
-	if os.Getenv("DEBUGBOOT") != "" {
-		fmt.Fprintf(os.Stderr, "%6.1f %s\n", time.Since(c.began).Seconds(), line)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,8 +46,11 @@ func newBed(t *testing.T) *bed {
 	if os.Getenv("CAPMAAS_REAL_NODES") != "1" {
 		t.Skip("CAPMAAS_REAL_NODES is not 1 (`make real` sets it, and makes the disk that boots)")
 	}
+	if runtime.GOARCH != "amd64" {
+		t.Skip("a boot is tested on amd64 alone")
+	}
 	address := netip.MustParsePrefix("10.77.0.1/24")
-	b := &bed{host: directhost.StartWith(t, lxdbed.Options{Address: address, Boots: true})}
+	b := &bed{host: directhost.StartWith(t, directhost.Options{LXD: lxdbed.Options{Address: address, Boots: true}})}
 	b.object = lxd.HostObject{
 		Namespace: namespace, Name: "lxd-a", Direct: true, Allows: func(string) bool { return true }, Server: b.host.Options(),
 		StoragePool: lxdnode.DefaultStoragePool, Bridge: directhost.Bridge, Subnet: address, Zone: "default",

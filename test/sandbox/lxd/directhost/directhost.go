@@ -43,6 +43,7 @@ type Host struct {
 	Daemon  *lxd.Daemon
 
 	project     string
+	poolGB      int
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
 	certificate string                   // as clients see it
@@ -61,15 +62,24 @@ func Start(t testing.TB) *Host {
 // the subnet of the bridge.
 func StartAt(t testing.TB, address netip.Prefix) *Host {
 	t.Helper()
-	return StartWith(t, lxd.Options{Address: address})
+	return StartWith(t, Options{LXD: lxd.Options{Address: address}})
 }
 
-// StartWith is Start with options of the LXD, whose bridge is Bridge.
-func StartWith(t testing.TB, o lxd.Options) *Host {
+// Options of StartWith. All have defaults.
+type Options struct {
+	// LXD are those of the daemon, but for its bridge, which is Bridge.
+	LXD lxd.Options
+	// PoolGB is the size of a storage pool of btrfs, which takes only what is written. Default: a directory, of which
+	// there is as much as on this computer.
+	PoolGB int
+}
+
+// StartWith is Start with options.
+func StartWith(t testing.TB, o Options) *Host {
 	t.Helper()
-	o.Bridge = Bridge
-	daemon := lxdtest.Start(t, o)
-	h := (&Host{t: t, Daemon: daemon, proxied: lxdtest.NewIdentity(t)}).In(Project)
+	o.LXD.Bridge = Bridge
+	daemon := lxdtest.Start(t, o.LXD)
+	h := (&Host{t: t, Daemon: daemon, poolGB: o.PoolGB, proxied: lxdtest.NewIdentity(t)}).In(Project)
 	server, _, err := h.client.GetServer()
 	h.must(err)
 	h.certificate, h.own = server.Environment.Certificate, server.Environment.Certificate
@@ -82,7 +92,11 @@ func (h *Host) In(project string) *Host {
 	h.t.Helper()
 	node, err := lxdnode.Connect(h.t.Context(), h.Daemon.Socket())
 	h.must(err)
-	report, err := node.Prepare(h.t.Context(), lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: project, ListenAddress: listen})
+	config := lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: project, ListenAddress: listen}
+	if h.poolGB > 0 {
+		config.StorageBackend, config.StorageSizeGB = "btrfs", h.poolGB
+	}
+	report, err := node.Prepare(h.t.Context(), config)
 	h.must(err)
 	if !report.Ready() {
 		h.t.Fatalf("LXD is %+v", report)
