@@ -63,12 +63,8 @@ func (s *Sandbox) LXD(systemID string) *lxd.Daemon {
 
 // LXDs are the daemons of machines that are powered on, by hostname.
 func (s *Sandbox) LXDs() map[string]*lxd.Daemon {
-	daemons := map[string]*lxd.Daemon{}
-	for _, machine := range s.MAAS.Machines() {
-		if d := s.guests.LXD(machine.SystemID); d != nil && d.Running() {
-			daemons[machine.Hostname] = d
-		}
-	}
+	daemons := s.guests.LXDs()
+	maps.DeleteFunc(daemons, func(_ string, d *lxd.Daemon) bool { return !d.Running() })
 	return daemons
 }
 

@@ -21,7 +21,7 @@ func (s *Sandbox) Join(ctx context.Context, options Options) (*Sandbox, error) {
 func (s *Sandbox) share(joined *Sandbox) {
 	s.env, s.logger, s.build = joined.env, joined.logger, joined.build
 	s.MAAS, s.MAASURL, s.MAASAPIKey, s.ControlURL = joined.MAAS, joined.MAASURL, joined.MAASAPIKey, joined.ControlURL
-	s.guests, s.realNodes, s.network = joined.guests, joined.realNodes, joined.network
+	s.guests, s.all, s.realNodes, s.network = joined.guests, joined.all, joined.realNodes, joined.network
 	s.previousKubernetes, s.kubernetes = joined.previousKubernetes, joined.kubernetes
 }
 

@@ -65,16 +65,21 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	played := guest.Machines(s.MAAS)
+	s.all = newMachines(s.MAAS, s.logger.WithName("vms"))
+	played := guest.Machines(s.all)
 	if s.options.RealNodes {
-		played = someMachines{s.MAAS, s.isPlayed}
+		played = someMachines{s.all, s.isPlayed}
 	}
 	s.guests, err = guest.Start(ctx, played, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
 		BeforeKubeadm: s.options.BeforeKubeadm,
 	})
-	if err != nil || !s.options.RealNodes {
-		return s.guests, err
+	if err != nil {
+		return nil, err
+	}
+	s.all.follow(ctx, s.guests.LXDs)
+	if !s.options.RealNodes {
+		return s.guests, nil
 	}
 	s.options.Progress("Preparing the disks of real nodes")
 	err = s.startRealNodes(ctx)

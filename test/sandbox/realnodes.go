@@ -53,7 +53,7 @@ func (s *Sandbox) startRealNodes(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	others := someMachines{s.MAAS, func(m simulator.MachineSnapshot) bool { return !s.isPlayed(m) }}
+	others := someMachines{s.all, func(m simulator.MachineSnapshot) bool { return !s.isPlayed(m) }}
 	s.realNodes, err = realnode.Start(ctx, others, options)
 	return err
 }
@@ -88,7 +88,7 @@ func (s *Sandbox) isPlayed(m simulator.MachineSnapshot) bool {
 
 // someMachines are MAAS's, of which only some have an operating system of one kind: nothing is deployed on the others.
 type someMachines struct {
-	*simulator.Simulator
+	*machines
 	have func(simulator.MachineSnapshot) bool
 }
 
@@ -100,12 +100,12 @@ func (s someMachines) only(m simulator.MachineSnapshot) simulator.MachineSnapsho
 }
 
 func (s someMachines) Machine(systemID string) (simulator.MachineSnapshot, bool) {
-	m, ok := s.Simulator.Machine(systemID)
+	m, ok := s.machines.Machine(systemID)
 	return s.only(m), ok
 }
 
 func (s someMachines) Machines() []simulator.MachineSnapshot {
-	all := s.Simulator.Machines()
+	all := s.machines.Machines()
 	for i := range all {
 		all[i] = s.only(all[i])
 	}
@@ -113,7 +113,7 @@ func (s someMachines) Machines() []simulator.MachineSnapshot {
 }
 
 func (s someMachines) Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func()) {
-	return s.Simulator.Subscribe(func(m simulator.MachineSnapshot, change simulator.Change) { fn(s.only(m), change) })
+	return s.machines.Subscribe(func(m simulator.MachineSnapshot, change simulator.Change) { fn(s.only(m), change) })
 }
 
 // systems are the operating systems of all machines, where those of some are real.
@@ -121,7 +121,7 @@ type systems struct{ *Sandbox }
 
 // Dial connects to the machine that has an address. Those that MAAS does not know of, such as virtual IPs, are real.
 func (s systems) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {
-	for _, m := range s.Sandbox.MAAS.Machines() {
+	for _, m := range s.Machines() {
 		if slices.Contains(m.Addresses, address.Addr()) && s.isPlayed(m) {
 			return s.guests.Dial(ctx, address)
 		}

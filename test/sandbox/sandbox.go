@@ -72,6 +72,7 @@ type Sandbox struct {
 	maasPort     *port.Reserved // MAAS is away now and then
 	maasServer   *http.Server
 	guests       *guest.Guests
+	all          *machines // MAAS's, and VMs that LXD alone knows
 	realNodes    *realnode.Nodes // or nil
 	// The versions of Kubernetes that real nodes can run.
 	previousKubernetes, kubernetes string
@@ -225,6 +226,9 @@ func (s *Sandbox) stop() error {
 func (s *Sandbox) stopMachines(collect func(error)) {
 	if s.network != nil {
 		collect(s.network.Close())
+	}
+	if s.all != nil {
+		s.all.stop()
 	}
 	if s.realNodes != nil {
 		collect(s.realNodes.Stop())

@@ -84,6 +84,7 @@ func (rq *request) createDevice() (any, error) {
 		rq.addCard(d, strings.ToLower(mac))
 	}
 	d.owner = rq.user
+	rq.call.SystemID = d.systemID
 	rq.db.devices = append(rq.db.devices, d)
 	return rq.renderDevice(d), nil
 }

@@ -148,7 +148,7 @@ var routes = []route{
 		{post, "set_workload_annotations"}:         (*request).setWorkloadAnnotations,
 	}},
 	{pattern: "devices/", methods: methods{{get, ""}: (*request).listDevices, {post, ""}: (*request).createDevice}},
-	{pattern: "devices/{id}/", methods: methods{
+	{pattern: "devices/{id}/", systemID: true, methods: methods{
 		{get, ""}: (*request).readDevice, {put, ""}: (*request).updateDevice, {del, ""}: (*request).deleteDevice,
 		{post, "set_workload_annotations"}: (*request).annotateDevice,
 	}},

@@ -115,6 +115,17 @@ func (g *Guests) LXD(systemID string) *lxd.Daemon {
 	return h.daemon()
 }
 
+// LXDs are the daemons of all machines, running or not, by hostname.
+func (g *Guests) LXDs() map[string]*lxd.Daemon {
+	daemons := map[string]*lxd.Daemon{}
+	for _, h := range g.all() {
+		if m, ok := g.machines.Machine(h.systemID); ok && h.daemon() != nil {
+			daemons[m.Hostname] = h.daemon()
+		}
+	}
+	return daemons
+}
+
 // lxdAt is the LXD of the running machine that has an address.
 func (g *Guests) lxdAt(address netip.Addr) *lxd.Daemon {
 	for _, h := range g.all() {

@@ -63,6 +63,8 @@ type Daemon struct {
 	mu     sync.Mutex
 	node   *node
 	daemon *process.Process
+	// removed is for good.
+	removed bool
 }
 
 // Start runs a daemon and returns when LXD is ready.
@@ -147,6 +149,20 @@ func (d *Daemon) Running() bool {
 	default:
 		return true
 	}
+}
+
+// On reports whether the node has power: its instances run also where the daemon does not.
+func (d *Daemon) On() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.node != nil
+}
+
+// Removed reports whether Stop was called: its instances are no more.
+func (d *Daemon) Removed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.removed
 }
 
 // Kill ends the daemon with SIGKILL. Its children continue: instances, DHCP servers, mounts.
@@ -273,6 +289,9 @@ func (d *Daemon) PowerOff() error {
 // end would save. It may be called again.
 func (d *Daemon) Stop() error {
 	err := d.PowerOff()
+	d.mu.Lock()
+	d.removed = true
+	d.mu.Unlock()
 	if d.base == "" {
 		return err
 	}
