@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -12,6 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/emptyimage"
 )
 
 const (
@@ -66,7 +69,26 @@ func (h *hosts) create(ctx context.Context) error {
 		return conditions.IsTrue(cluster, infrav1.LXDReadyCondition), sandbox.Conditions(cluster.Status.Conditions), err
 	})
 	h.came = time.Since(started)
-	return err
+	if err != nil || !h.opts.direct() {
+		return err
+	}
+	return h.upload(creating)
+}
+
+// upload gives the hosts the image of the VMs, as an operator does where MAAS does not bring it to them.
+func (h *hosts) upload(ctx context.Context) error {
+	if err := h.box.SetSubnets(ctx, offeredSubnet); err != nil {
+		return err
+	}
+	disk, err := emptyimage.Disk(ctx, vmImage)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(h.box.WorkDir(), vmImage+".qcow2")
+	if err := os.WriteFile(file, disk, 0o600); err != nil {
+		return fmt.Errorf("writing the image: %w", err)
+	}
+	return h.capmaasctl(ctx, "image", "upload", file, "--name="+vmImage, "--lxd-host=*", "--namespace="+hostsName.Namespace)
 }
 
 // delete deletes the host cluster, and reports what was left in a node's LXD when its machine was released.

@@ -16,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // The clusters: the user's, and the host cluster for its VMs.
@@ -29,6 +30,7 @@ const (
 	clusterClass  = "clusterclass/clusterclass-capmaas.yaml"
 	workers       = 2
 	resourcePool  = "capi"
+	vmImage       = "u-2204-k8s-1.35"
 
 	applyTimeout  = time.Minute
 	createTimeout = 8 * time.Minute
@@ -52,6 +54,12 @@ func (o options) settings(steps *steps, parts sandbox.Parts) sandbox.Options {
 		settings.Lease = realLease
 	}
 	return settings
+}
+
+// direct reports whether MAAS has no VM hosts, and VMs are LXD's alone.
+func (o options) direct() bool {
+	version, err := simulator.ParseVersion(o.maasVersion)
+	return err == nil && version.AtLeast(4, 0, 0)
 }
 
 // oneAtMost reports whether no two flags ask for different things.
@@ -111,7 +119,7 @@ func runStory(ctx context.Context, out *screen, opts options) (err error) {
 			err = errors.Join(err, fmt.Errorf("stopping the sandbox: %w", stopped))
 		}
 	}()
-	s := &story{box: box, out: out, opts: opts, before: box.MAAS.State(), book: ledger.Open(box.MAAS), controlPlanes: 3, createTimeout: createTimeout}
+	s := &story{box: box, out: out, opts: opts, before: box.MAAS.State(), book: ledger.Open(box), controlPlanes: 3, createTimeout: createTimeout}
 	if opts.real {
 		s.controlPlanes, s.createTimeout = 1, realTimeout
 	}
@@ -259,7 +267,7 @@ func (s *story) apply(ctx context.Context, flavor string, settings map[string]st
 func variables(name client.ObjectKey, controlPlanes, workers int) map[string]string {
 	return map[string]string{
 		"NAMESPACE": name.Namespace, "CLUSTER_NAME": name.Name, "KUBERNETES_VERSION": "v1.35.0",
-		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": "u-2204-k8s-1.35",
+		"MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": vmImage,
 		"CONTROL_PLANE_MACHINE_COUNT": strconv.Itoa(controlPlanes), "CONTROL_PLANE_MACHINE_RESOURCEPOOL": resourcePool,
 		"WORKER_MACHINE_COUNT": strconv.Itoa(workers), "WORKER_MACHINE_RESOURCEPOOL": resourcePool,
 	}

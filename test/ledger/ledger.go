@@ -11,13 +11,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
-// Region is the part of a simulated MAAS that the ledger needs.
+// Region is the part of a simulated MAAS that the ledger needs, and of what is played with it.
 type Region interface {
 	Calls() simulator.CallStats
+	// Machines have a VMHost if they are VMs, whoever made them.
 	Machines() []simulator.MachineSnapshot
 	Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func())
 }
@@ -86,7 +86,7 @@ func (m *Machine) Did(op string) bool {
 type Account struct {
 	// Machines that calls were made for, by hostname.
 	Machines []Machine
-	// Polls are lists of machines by their ids, whatever their number.
+	// Polls are lists of machines, or of devices, by their ids, whatever their number.
 	Polls []simulator.Call
 	// Cluster are calls about the DNS name of an API endpoint.
 	Cluster []simulator.Call
@@ -132,7 +132,7 @@ func (l *Ledger) Between(after, upTo Mark) Account {
 	}
 	for id, calls := range byMachine {
 		m := l.seen[id]
-		account.Machines = append(account.Machines, Machine{SystemID: id, Hostname: m.Hostname, VM: m.VMHost != "" || m.PowerType == maas.PowerTypeLXD, Calls: calls})
+		account.Machines = append(account.Machines, Machine{SystemID: id, Hostname: m.Hostname, VM: m.VMHost != "", Calls: calls})
 	}
 	slices.SortFunc(account.Machines, func(a, b Machine) int { return cmp.Compare(a.Hostname, b.Hostname) })
 	return account
@@ -156,7 +156,8 @@ func (l *Ledger) classify(call simulator.Call) (systemID string, what purpose) {
 	if strings.HasPrefix(call.Endpoint, "dnsresources/") {
 		return "", forCluster
 	}
-	if call.Method != http.MethodGet || call.Endpoint != "machines/" || call.Op != "" {
+	isList := call.Endpoint == "machines/" || call.Endpoint == "devices/"
+	if call.Method != http.MethodGet || !isList || call.Op != "" {
 		return "", forAll
 	}
 	query, err := url.ParseQuery(call.Query)

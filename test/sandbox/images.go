@@ -48,3 +48,23 @@ func (s *Sandbox) lxdOptions(ctx context.Context, key client.ObjectKey) (lxdhost
 		ClientCertificate: keys.Data[corev1.TLSCertKey], ClientKey: keys.Data[corev1.TLSPrivateKeyKey], Dial: s.dialMachine,
 	}, nil
 }
+
+// SetSubnets tells the LXDHosts that lack it which subnet of MAAS their VMs are in.
+func (s *Sandbox) SetSubnets(ctx context.Context, subnet string) error {
+	hosts := &infrav1.LXDHostList{}
+	if err := s.Client.List(ctx, hosts); err != nil {
+		return fmt.Errorf("listing the LXDHosts: %w", err)
+	}
+	for i := range hosts.Items {
+		host := &hosts.Items[i]
+		if host.Spec.Subnet != "" || host.Spec.CredentialsRef == nil {
+			continue
+		}
+		before := host.DeepCopy()
+		host.Spec.Subnet = subnet
+		if err := s.Client.Patch(ctx, host, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("setting the subnet of LXDHost %s: %w", host.Name, err)
+		}
+	}
+	return nil
+}

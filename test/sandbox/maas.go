@@ -72,7 +72,7 @@ func (s *Sandbox) startSystems(ctx context.Context) (network.Dialer, error) {
 	}
 	s.guests, err = guest.Start(ctx, played, guest.Options{
 		Logger: s.logger.WithName("guest"), LXD: withLXD, Dir: s.dir, LogDir: s.LogDir, OnNode: s.runHostNode, Audit: s.options.Audit,
-		BeforeKubeadm: s.options.BeforeKubeadm,
+		BeforeKubeadm: s.options.BeforeKubeadm, Proxy: func() string { return s.machines.Load().ProxyURL().Host },
 	})
 	if err != nil {
 		return nil, err

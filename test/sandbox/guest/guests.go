@@ -63,6 +63,8 @@ type Options struct {
 	LogDir string
 	// Audit has the API servers of host clusters keep an audit log.
 	Audit bool
+	// Proxy returns the address of an HTTP proxy by which the LXDs of machines reach each other. Default: they don't.
+	Proxy func() string
 	// BeforeKubeadm does what commands of the user data would do before kubeadm, which waits for it; commands are not run
 	// otherwise. The context ends when the machine's power does.
 	BeforeKubeadm func(ctx context.Context, commands []string) error

@@ -46,6 +46,7 @@ func (h *host) startLXD(ctx context.Context, m simulator.MachineSnapshot) error 
 	}
 	options := ownNetwork(m)
 	options.LogFile = filepath.Join(h.guests.options.LogDir, "lxd-"+m.Hostname+".log")
+	options.Proxy = h.guests.options.Proxy
 	d, err := lxd.Start(ctx, options)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
@@ -46,14 +47,14 @@ func TestOwnNetwork(t *testing.T) {
 		},
 	}
 	want := lxd.Options{Address: netip.MustParsePrefix("10.77.0.5/24"), MAC: "52:54:00:00:00:02", Card: "eth1"}
-	if got := ownNetwork(m); got != want {
+	if got := ownNetwork(m); !reflect.DeepEqual(got, want) {
 		t.Errorf("with a card: %+v, want %+v", got, want)
 	}
 	m.Interfaces[1].Name, m.Interfaces[1].Ports, want.Bridge, want.Card = "br1", []string{"eth0"}, "br1", "eth0"
-	if got := ownNetwork(m); got != want {
+	if got := ownNetwork(m); !reflect.DeepEqual(got, want) {
 		t.Errorf("with a bridge: %+v, want %+v", got, want)
 	}
-	if got := ownNetwork(simulator.MachineSnapshot{}); got != (lxd.Options{}) {
+	if got := ownNetwork(simulator.MachineSnapshot{}); !reflect.DeepEqual(got, lxd.Options{}) {
 		t.Errorf("without a network: %+v", got)
 	}
 }

@@ -50,7 +50,12 @@ type Options struct {
 	// Boots gives virtual machines real firmware, with which they boot their disks, in software: on amd64 alone, with
 	// Debian's package ovmf. Default: they halt at once.
 	Boots bool
+	// Proxy returns the address of an HTTP proxy of this computer, by which LXD reaches others' images. Default: none.
+	Proxy func() string
 }
+
+// nodeProxy is where a node has it.
+const nodeProxy = "127.0.0.1:3128"
 
 // Daemon is an LXD daemon with its node.
 type Daemon struct {
@@ -201,6 +206,11 @@ func (d *Daemon) Restart(ctx context.Context) error {
 			return err
 		}
 		d.node = n
+		if d.options.Proxy != nil {
+			if err := n.forward(ctx, nodeProxy, d.options.Proxy); err != nil {
+				return err
+			}
+		}
 	}
 	p, err := d.node.start(process.Spec{
 		Name: "lxd", Path: d.program, Args: []string{"--group", "root", "--logfile", d.options.LogFile},
@@ -223,6 +233,9 @@ func (d *Daemon) environment() []string {
 		"LXD_DIR=" + d.Dir(),
 		// LXD starts itself under this name for everything that runs beside the daemon, QEMU among it.
 		"LXD_EXEC_PATH=" + filepath.Join(d.shims(), "lxd-exec"), "LXD_PROGRAM=" + d.program,
+	}
+	if d.options.Proxy != nil {
+		all = append(all, "HTTPS_PROXY=http://"+nodeProxy)
 	}
 	switch {
 	case d.options.Boots:

@@ -53,6 +53,8 @@ type node struct {
 	// keeper is the program that made the namespaces and waits for the first process in them.
 	keeper  *process.Process
 	network *os.File
+	// unforward ends forward, or is nil.
+	unforward func()
 }
 
 // startNode makes a node whose files are in base.
@@ -127,9 +129,24 @@ func (n *node) dial(ctx context.Context, network, address string) (net.Conn, err
 	return netns.Dial(ctx, n.network, network, address)
 }
 
+// forward leads connections to an address of the node to one of this computer, until stop.
+func (n *node) forward(ctx context.Context, from string, to func() string) error {
+	listener, err := netns.Listen(ctx, n.network, "tcp", from)
+	if err != nil {
+		return fmt.Errorf("listening on a node: %w", err)
+	}
+	n.unforward = netns.Forward(ctx, listener, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", to())
+	})
+	return nil
+}
+
 // stop ends all processes of the node: the kernel does so when the first one is gone, and the keeper ends after that.
 // Mounts and network devices are removed with their namespaces.
 func (n *node) stop() error {
+	if n.unforward != nil {
+		n.unforward()
+	}
 	err := killChildren(n.keeper.PID())
 	timer := time.NewTimer(removeTimeout)
 	defer timer.Stop()
