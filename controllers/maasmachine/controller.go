@@ -164,7 +164,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 		return report.Explain(told).Result(told)
 	}
 	if out.Waits() {
-		return await(m.maasMachine, out), nil
+		result := await(m.maasMachine, out)
+		result.RequeueAfter = out.Sooner(r.watchVM(l)).Problem().RetryAfter
+		return result, nil
 	}
 	return r.reconcileRunning(ctx, l)
 }

@@ -199,6 +199,7 @@ func (s Seen) Power() string {
 }
 
 // Observe returns what the host in VM.HostRef shows of a VM, as read at most maxAge ago: one list serves all VMs there.
+// That a VM does not run is what the host shows now: it may have been started since the list was read.
 func (i *images) Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error) {
 	object, err := i.object(ctx, vm.HostRef)
 	if err != nil {
@@ -207,6 +208,15 @@ func (i *images) Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen
 	if object == nil {
 		return Seen{}, &GoneLXDHostError{Ref: vm.HostRef}
 	}
+	called := time.Now()
+	seen, err := i.observe(ctx, object, vm, maxAge)
+	if err == nil && seen.State != lxdhost.StateRunning && seen.At.Before(called) {
+		seen, err = i.observe(ctx, object, vm, 0)
+	}
+	return seen, err
+}
+
+func (i *images) observe(ctx context.Context, object *HostObject, vm VM, maxAge time.Duration) (Seen, error) {
 	reading, err := i.read(ctx, object, maxAge)
 	if err != nil {
 		return Seen{}, &DirectError{Host: object.Name, cause: err}

@@ -205,8 +205,9 @@ func TestTheLifeOfAVMFromAnImage(t *testing.T) {
 		t.Errorf("the VM is %+v (%s), the device %+v", vm, b.seen(vm), device)
 	}
 	b.counted("Start", callsToStart, func() error { return b.Start(t.Context(), vm) })
-	if b.seen(vm) != lxdhost.StateRunning {
-		t.Errorf("the VM is %s", b.seen(vm))
+	// It was read last before it was started.
+	if now, err := b.Observe(t.Context(), vm, time.Hour); err != nil || now.State != lxdhost.StateRunning {
+		t.Errorf("the VM is %+v (%v)", now, err)
 	}
 	all, err := b.server.Instances()
 	if err != nil {
