@@ -62,6 +62,7 @@ type bed struct {
 	vm, metal       *maas.Machine
 	record          *maas.DNSResource
 	stranger, theVM *maas.Machine // not ours
+	theDevice       *maas.Device
 	foreignRecord   *maas.DNSResource
 }
 
@@ -117,6 +118,9 @@ func (b *bed) others() {
 	must(b.other.DeployMachine(b.Context(), maas.Unrecorded("a test"), stranger.SystemID, maas.DeployParams{DistroSeries: "ubuntu/jammy"}))(b.T)
 	b.stranger = b.become(stranger.SystemID, maas.StatusDeployed)
 	b.theVM = b.become(b.compose("theirs"), maas.StatusReady)
+	b.theDevice = must(b.other.CreateDevice(b.Context(), maas.Unrecorded("a test"), maas.CreateDeviceParams{
+		Hostname: "printer", MACAddresses: []string{"00:16:3e:00:00:09"},
+	}))(b.T)
 	b.foreignRecord = must(b.other.CreateDNSResource(b.Context(), maas.Unrecorded("a test"), "www.maas.sim", []string{"10.77.0.9"}, 30))(b.T)
 	b.post(otherKey, "ipaddresses/", "reserve", url.Values{"ip": {"10.77.0.8"}})
 	b.quiet()
@@ -233,6 +237,32 @@ func (b *bed) link(m *maas.Machine, mode, address string) {
 	}))(b.T)
 }
 
+// device registers a VM that MAAS does not manage, with an address, as the provider does.
+func (b *bed) device(name, mac string) *maas.Device {
+	b.Helper()
+	device := must(b.maas.CreateDevice(b.Context(), maas.Unrecorded("a test"), maas.CreateDeviceParams{
+		Hostname: maas.Hostname(name, owner), MACAddresses: []string{mac}, Description: "capmaas/" + owner + "/" + name,
+	}))(b.T)
+	b.address(device)
+	return must(b.maas.AnnotateDevice(b.Context(), maas.Unrecorded("a test"), device.SystemID,
+		map[string]string{ownership.AnnotationOwner: owner, ownership.AnnotationMachine: "ns." + name}))(b.T)
+}
+
+func (b *bed) address(device *maas.Device) {
+	b.Helper()
+	must(b.maas.LinkSubnet(b.Context(), maas.Unrecorded("a test"), device.SystemID, device.Interfaces[0].ID,
+		maas.LinkParams{Mode: maas.LinkModeStatic, Subnet: "10.77.0.0/24"}))(b.T)
+}
+
+// registered makes an object whose VM MAAS has a device for.
+func (b *bed) registered(name string) *maas.Device {
+	b.Helper()
+	device, object := b.device(name, "00:16:3e:00:00:02"), b.object(name, true)
+	object.Spec.SystemID, object.Status.DNSAttached = device.SystemID, false
+	b.create(object)
+	return device
+}
+
 func (b *bed) endpoint() string { return maas.EndpointLabel("c1", owner) + ".maas.sim" }
 
 func (b *bed) release(m *maas.Machine) {
@@ -312,11 +342,16 @@ var (
 func TestAClusterThatIsAsItShouldBeHasNoFindings(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
+	device := b.registered("direct")
 	for _, who := range []Who{mine, everyone, {Namespace: "ns"}} {
 		if diff := cmp.Diff([]Finding(nil), b.steady(who)); diff != "" {
 			t.Errorf("while it lives, for %+v:\n%s", who, diff)
 		}
 	}
+	if err := b.maas.DeleteDevice(t.Context(), maas.Unrecorded("a test"), device.SystemID); err != nil {
+		t.Fatal(err)
+	}
+	b.drop(b.object("direct", true))
 	b.end()
 	for _, who := range []Who{mine, everyone} {
 		if diff := cmp.Diff([]Finding(nil), b.gone(who)); diff != "" {
@@ -415,6 +450,15 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 				})
 			},
 			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
+		"a device that no object claims": {kind: Leaked, do: func(b *bed) { b.device("other", "00:16:3e:00:00:01") },
+			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
+		"a device that MAAS does not have": {kind: Lost, do: func(b *bed) {
+			if err := b.maas.DeleteDevice(b.Context(), maas.Unrecorded("a test"), b.registered("direct").SystemID); err != nil {
+				b.Fatal(err)
+			}
+		}, says: func(*bed) []string { return []string{"ns/direct"} }},
+		"a device with a second address": {kind: Address, do: func(b *bed) { b.address(b.registered("direct")) },
+			says: func(*bed) []string { return []string{maas.Hostname("direct", owner)} }},
 		"a machine with our annotations alone": {kind: Leaked,
 			do: func(b *bed) {
 				m := must(b.maas.AllocateMachine(b.Context(), maas.Unrecorded("a test"), maas.AllocateParams{NotOnVMHosts: []string{"lxd-a"}}))(b.T)
@@ -555,8 +599,13 @@ func TestWhatWasNeverOursAndChangedIsFound(t *testing.T) {
 		do   func(*bed)
 		says func(*bed) string
 	}{
-		"a machine is released":  {func(b *bed) { b.release(b.stranger) }, func(b *bed) string { return b.stranger.SystemID }},
-		"a VM is deleted":        {func(b *bed) { b.deleteVM(b.theVM) }, func(b *bed) string { return b.theVM.SystemID }},
+		"a machine is released": {func(b *bed) { b.release(b.stranger) }, func(b *bed) string { return b.stranger.SystemID }},
+		"a VM is deleted":       {func(b *bed) { b.deleteVM(b.theVM) }, func(b *bed) string { return b.theVM.SystemID }},
+		"a device is deleted": {func(b *bed) {
+			if err := b.other.DeleteDevice(b.Context(), maas.Unrecorded("a test"), b.theDevice.SystemID); err != nil {
+				b.Fatal(err)
+			}
+		}, func(b *bed) string { return b.theDevice.SystemID }},
 		"a VM leaves its host":   {func(b *bed) { b.DeleteVM("lxd-a", "theirs") }, func(*bed) string { return "theirs" }},
 		"a record is edited":     {func(b *bed) { b.edit([]string{"10.77.0.99"}) }, func(*bed) string { return "www.maas.sim" }},
 		"a record is deleted":    {func(b *bed) { b.deleteRecord(b.foreignRecord) }, func(*bed) string { return "www.maas.sim" }},

@@ -12,11 +12,14 @@ import (
 
 const metricsTimeout = 30 * time.Second
 
-// lxdCalls are the manager's requests to LXD since its start, by what they were for.
+// lxdRequests are the manager's to LXD since its start: those for one VM, and those for all together.
+type lxdRequests struct{ forOne, forAll float64 }
+
+// lxdCalls are requests to LXD by what they were for.
 type lxdCalls struct{ create, remove, read float64 }
 
-// lxdCalls reads them from the manager's metrics.
-func (s *story) lxdCalls(ctx context.Context) (calls lxdCalls, err error) {
+// lxdRequests reads them from the manager's metrics.
+func (s *story) lxdRequests(ctx context.Context) (requests lxdRequests, err error) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	for _, c := range s.box.Kubelet.Containers() {
@@ -24,26 +27,27 @@ func (s *story) lxdCalls(ctx context.Context) (calls lxdCalls, err error) {
 			continue
 		}
 		for operation, sum := range map[string]*float64{
-			"create": &calls.create, "stop": &calls.create, "delete": &calls.remove, "find": &calls.remove, "read": &calls.read, "connect": &calls.read,
+			"create": &requests.forOne, "start": &requests.forOne, "stop": &requests.forOne, "delete": &requests.forOne,
+			"find": &requests.forOne, "read": &requests.forAll, "connect": &requests.forAll, "image": &requests.forAll,
 		} {
 			n, err := sandbox.Metric(ctx, c, "capmaas_lxd_requests_total", `operation="`+operation+`"`)
 			if err != nil {
-				return lxdCalls{}, fmt.Errorf("reading how often LXD was asked: %w", err)
+				return lxdRequests{}, fmt.Errorf("reading how often LXD was asked: %w", err)
 			}
 			*sum += n
 		}
 	}
-	return calls, nil
+	return requests, nil
 }
 
-// lines describes the calls for a number of VMs; none if LXD was not asked.
-func (c lxdCalls) lines(vms int) []string {
-	if c.create == 0 || vms == 0 {
+// lines describes the calls for VMs that were made and deleted; none if LXD was not asked.
+func (c lxdCalls) lines(made, deleted int) []string {
+	if c.create == 0 || made == 0 || deleted == 0 {
 		return nil
 	}
 	return []string{
 		fmt.Sprintf("LXD calls:              %.0f", c.create+c.remove+c.read),
-		fmt.Sprintf("  for each LXD VM       %.1f to create, %.1f to delete", c.create/float64(vms), c.remove/float64(vms)),
+		fmt.Sprintf("  for each LXD VM       %.1f to create, %.1f to delete", c.create/float64(made), c.remove/float64(deleted)),
 		fmt.Sprintf("  for all together      %.0f to see what the hosts have", c.read),
 	}
 }

@@ -95,8 +95,7 @@ func (s *story) figures(created, deleted, all ledger.Account, connections int) [
 	if n := len(all.Lost); n > 0 {
 		lines = append(lines, fmt.Sprintf("  for nothing           %d", n))
 	}
-	everMade, _ := byKind(all)
-	return append(lines, s.lxd.lines(len(everMade))...)
+	return append(lines, s.lxd.lines(len(vms), len(gone))...)
 }
 
 // left describes what is left: the removed state (-), and the added one (+).

@@ -251,7 +251,9 @@ func (s *story) create(ctx context.Context) error {
 		return err
 	}
 	s.came, s.up = time.Since(started), s.book.Mark()
-	return nil
+	requests, err := s.lxdRequests(ctx)
+	s.lxd.create = requests.forOne
+	return err
 }
 
 // apply creates the objects of a flavor.
@@ -276,13 +278,17 @@ func variables(name client.ObjectKey, controlPlanes, workers int) map[string]str
 func (s *story) delete(ctx context.Context) error {
 	deleting, cancel := s.bounded(ctx, deleteTimeout)
 	defer cancel()
+	before, err := s.lxdRequests(ctx)
+	if err != nil {
+		return err
+	}
 	started := time.Now()
 	if err := s.box.DeleteCluster(deleting, clusterName); err != nil {
 		return err
 	}
 	s.went, s.gone = time.Since(started), s.book.Mark()
-	var err error
-	s.lxd, err = s.lxdCalls(ctx)
+	after, err := s.lxdRequests(ctx)
+	s.lxd.remove, s.lxd.read = after.forOne-before.forOne, after.forAll
 	return err
 }
 

@@ -72,6 +72,15 @@ func TestCallsAreAccountedFor(t *testing.T) {
 	if gone.Total() != 3 {
 		t.Errorf("%d calls in all, want 3", gone.Total())
 	}
+	r.call("POST", "devices/", "", "", "dev001")
+	r.publish(simulator.MachineSnapshot{SystemID: "dev001", Hostname: "vm-2", VMHost: "h"}, simulator.Change{Kind: simulator.ChangeCreated})
+	r.call("GET", "devices/", "", "hostname=vm-2", "")
+	r.call("GET", "devices/", "", "id=dev001", "")
+	r.call("DELETE", "devices/{id}/", "", "", "dev001")
+	want = []string{"vm-2 vm 15,16,18", "polls 17", "cluster ", "shared ", "lost "}
+	if diff := cmp.Diff(want, summary(l.Between(ledger.Mark(14), l.Mark()))); diff != "" {
+		t.Errorf("of a VM that MAAS has a device for (-want +got):\n%s", diff)
+	}
 	if m := gone.Machines[0]; !m.Did("release") || m.Did("deploy") {
 		t.Errorf("the calls %v: release was among them, deploy was not", m.Calls)
 	}

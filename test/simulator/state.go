@@ -93,7 +93,9 @@ func forgetMade(disks any) {
 func (s *Simulator) stateDevices() []any {
 	out := make([]any, 0, len(s.db.devices))
 	for _, d := range s.db.devices {
-		out = append(out, s.renderDevice(d))
+		one := s.renderDevice(d)
+		one["domain"] = d.domain.name
+		out = append(out, one)
 	}
 	return out
 }
