@@ -450,8 +450,6 @@ func TestWhatIsWrongWithAClusterThatLivesIsFound(t *testing.T) {
 				})
 			},
 			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
-		"a device that no object claims": {kind: Leaked, do: func(b *bed) { b.device("other", "00:16:3e:00:00:01") },
-			says: func(*bed) []string { return []string{maas.Hostname("other", owner)} }},
 		"a device that MAAS does not have": {kind: Lost, do: func(b *bed) {
 			if err := b.maas.DeleteDevice(b.Context(), maas.Unrecorded("a test"), b.registered("direct").SystemID); err != nil {
 				b.Fatal(err)

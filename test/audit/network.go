@@ -32,6 +32,9 @@ func (a *Auditor) auditAddresses(now *maasState, c *claims, marks marks) []Findi
 		if marks.on(m) == "" || spec.StaticIPPoolRef != nil {
 			continue
 		}
+		if n := len(links.static); m.Device && n > links.cards {
+			findings = append(findings, Finding{Address, fmt.Sprintf("%s has %d addresses, and %d network cards", describe(m), n, links.cards)})
+		}
 		for _, ip := range links.static {
 			if ip != wanted && (wanted != "" || !m.Device) { // MAAS chooses one for each device.
 				findings = append(findings, Finding{Address, fmt.Sprintf("%s has the static address %s, and %s has staticIP %q", describe(m), ip, holders[0], wanted)})

@@ -31,6 +31,7 @@ type maasMachine struct {
 	text   string
 	static []string // the addresses of its static links
 	links  string   // of all interfaces, with their addresses, as text
+	cards  int
 }
 
 // immutable are the sections of MAAS's state that neither a cluster nor a machine changes.
@@ -114,6 +115,7 @@ func readMachine(raw json.RawMessage) (systemID string, m maasMachine, err error
 	if m.text, err = withoutPower(raw); err != nil {
 		return "", m, fmt.Errorf("reading machine %s: %w", machine.SystemID, err)
 	}
+	m.cards = len(machine.Interfaces)
 	for _, nic := range machine.Interfaces {
 		for _, one := range nic.Links {
 			var link struct {
