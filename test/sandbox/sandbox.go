@@ -72,7 +72,7 @@ type Sandbox struct {
 	maasPort     *port.Reserved // MAAS is away now and then
 	maasServer   *http.Server
 	guests       *guest.Guests
-	all          *machines // MAAS's, and VMs that LXD alone knows
+	all          *machines       // MAAS's, and VMs that LXD alone knows
 	realNodes    *realnode.Nodes // or nil
 	// The versions of Kubernetes that real nodes can run.
 	previousKubernetes, kubernetes string

@@ -75,7 +75,9 @@ func newMachines(maas *simulator.Simulator, logger logr.Logger) *machines {
 func (s *Sandbox) Machines() []simulator.MachineSnapshot { return s.all.Machines() }
 
 // Machine is one of Machines.
-func (s *Sandbox) Machine(systemID string) (simulator.MachineSnapshot, bool) { return s.all.Machine(systemID) }
+func (s *Sandbox) Machine(systemID string) (simulator.MachineSnapshot, bool) {
+	return s.all.Machine(systemID)
+}
 
 // Subscribe is the simulator's for Machines.
 func (s *Sandbox) Subscribe(fn func(simulator.MachineSnapshot, simulator.Change)) (cancel func()) {
