@@ -45,7 +45,14 @@ func newBed(t *testing.T) bed {
 	var b bed
 	for i, zone := range []string{"a", "b", "c"} {
 		address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(180 + i)}), 24)
-		b = append(b, &host{Host: directhost.StartAt(t, address), name: "lxd-" + zone, zone: "zone-" + zone})
+		h := &host{Host: directhost.StartAt(t, address), name: "lxd-" + zone, zone: "zone-" + zone}
+		box.AddLXD(h.name, h.Daemon)
+		for _, name := range []string{image, newImage} {
+			if err := h.AddImage(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b = append(b, h)
 	}
 	return b
 }
@@ -130,10 +137,10 @@ func (b bed) checkEmpty(t *testing.T) {
 	}
 }
 
-// machinesInMAAS are all machines of MAAS, each with what a life of a cluster may leave on it.
+// machinesInMAAS are all machines and devices of MAAS, each with what a life of a cluster may leave on it.
 func machinesInMAAS() []string {
 	var lines []string
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range slices.Concat(box.MAAS.Machines(), box.MAAS.Devices()) {
 		lines = append(lines, fmt.Sprintf("%s %s %s owner=%q agent=%q annotations=%v", m.SystemID, m.Hostname, m.Status, m.Owner, m.AgentName, m.Annotations))
 	}
 	slices.Sort(lines)

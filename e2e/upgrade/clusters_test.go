@@ -161,16 +161,6 @@ func (c *cluster) machines() []infrav1.MaasMachine {
 	return append(controlPlanes, workers...)
 }
 
-// infrastructure is the name of its MaasCluster.
-func (c *cluster) infrastructure() string {
-	c.Helper()
-	cluster := &clusterv1.Cluster{}
-	if err := c.Box.Client.Get(c.Context(), c.Key, cluster); err != nil {
-		c.Fatal(err)
-	}
-	return cluster.Spec.InfrastructureRef.Name
-}
-
 // remember remembers the machines.
 func (c *cluster) remember() {
 	c.Helper()

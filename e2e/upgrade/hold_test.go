@@ -13,7 +13,6 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 // checkHeld waits until each VM that is being deleted on a host which nobody has prepared says what it waits for. As long
@@ -50,34 +49,4 @@ func (r *round) checkHeld() {
 
 func (r *round) isLate(host string) bool {
 	return slices.ContainsFunc(r.late, func(i int) bool { return r.bed[i].name == host })
-}
-
-// checkAdopted waits until the VMs of a cluster have its marks on the hosts where they are said to be, whatever made
-// them.
-func (r *round) checkAdopted(c *cluster) {
-	r.Helper()
-	owner := &infrav1.MaasCluster{}
-	if err := box.Client.Get(r.Context(), client.ObjectKey{Namespace: c.Key.Namespace, Name: c.infrastructure()}, owner); err != nil {
-		r.Fatal(err)
-	}
-	id := owner.Annotations[infrav1.OwnerIDAnnotation]
-	wait(r.T, "LXD to have our marks on the VMs of "+c.Key.Name, func() (bool, string, error) {
-		controlPlanes, _ := c.MaasMachines()
-		for _, m := range controlPlanes {
-			at := slices.IndexFunc(r.bed, func(h *host) bool { return h.name == m.Status.LXDHost })
-			if at < 0 {
-				return false, fmt.Sprintf("%s is on %q", m.Name, m.Status.LXDHost), nil
-			}
-			there, err := r.bed[at].Instances()
-			if err != nil {
-				return false, "", err
-			}
-			config := there[m.Status.Hostname].Config
-			if config[directhost.MachineMark] == m.Status.Hostname && config[directhost.OwnerMark] == id {
-				continue
-			}
-			return false, fmt.Sprintf("%s on %s has owner %q and machine %q", m.Status.Hostname, m.Status.LXDHost, config[directhost.OwnerMark], config[directhost.MachineMark]), nil
-		}
-		return true, "", nil
-	})
 }

@@ -193,7 +193,6 @@ func (r *round) converge() {
 	for _, c := range r.in(idle, growing, rolling, beginning) {
 		c.available()
 		c.checkLived()
-		r.checkAdopted(c)
 	}
 	r.audited("with all clusters", audit.Who{Namespace: life.Namespace}, r.auditor.Steady)
 }

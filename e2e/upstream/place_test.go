@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,10 +123,17 @@ func (p *place) startSandbox() error {
 
 // addLXDHosts runs an LXD that has a project for each zone, and makes LXDHosts of them.
 func (p *place) addLXDHosts(ctx context.Context) error {
-	server := directhost.Start(ginkgo.GinkgoTB())
+	server := directhost.StartAt(ginkgo.GinkgoTB(), netip.MustParsePrefix("10.77.0.180/24"))
+	p.box.AddLXD("lxd", server.Daemon)
 	for _, zone := range []string{"a", "b", "c"} {
 		key := client.ObjectKey{Namespace: sandbox.Namespace, Name: "lxd-" + zone}
-		host, secret := server.In(zone).Objects(key, "zone-"+zone) // Short: a path with project and VM has at most 107 characters.
+		project := server.In(zone) // Short: a path with project and VM has at most 107 characters.
+		for _, version := range []string{sandboxVersion, sandboxVersionUpgradeTo} {
+			if err := project.AddImage(ctx, sandboxImage+version); err != nil {
+				return err
+			}
+		}
+		host, secret := project.Objects(key, "zone-"+zone)
 		// The machines are simulated, and do nothing.
 		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
 		host.Spec.ResourcePool = sandboxPool

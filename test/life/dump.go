@@ -34,8 +34,8 @@ func Dump(t *testing.T, box *sandbox.Sandbox) {
 	defer cancel()
 	var out strings.Builder
 	dumpObjects(ctx, box, &out)
-	out.WriteString("\nMachines in MAAS:\n")
-	for _, m := range box.MAAS.Machines() {
+	out.WriteString("\nMachines in MAAS, and VMs that LXD alone has:\n")
+	for _, m := range box.Machines() {
 		fmt.Fprintf(&out, "  %s %s %s power=%s zone=%s host=%s agent=%s addresses=%v\n",
 			m.SystemID, m.Hostname, m.Status, m.Power, m.Zone, m.VMHost, m.AgentName, m.Addresses)
 	}

@@ -206,14 +206,14 @@ func (l *Life) MaasMachines() (controlPlanes, workers []infrav1.MaasMachine) {
 	return controlPlanes, workers
 }
 
-// Held returns the cluster's machines in MAAS, according to MAAS: control planes' VMs and bare metal.
+// Held returns the cluster's machines, according to MAAS or LXD: control planes' VMs and bare metal.
 func (l *Life) Held(of []infrav1.MaasMachine) []simulator.MachineSnapshot {
 	l.Helper()
 	var machines []simulator.MachineSnapshot
 	for _, m := range of {
-		snapshot, found := l.Box.MAAS.Machine(m.Spec.SystemID)
+		snapshot, found := l.Box.Machine(m.Spec.SystemID)
 		if !found {
-			l.Errorf("MAAS has no machine %q, which %s is", m.Spec.SystemID, m.Name)
+			l.Errorf("there is no machine %q, which %s is", m.Spec.SystemID, m.Name)
 			continue
 		}
 		if snapshot.Status != "Deployed" || !snapshot.Running {
@@ -230,7 +230,7 @@ func (l *Life) checkNodes() {
 	controlPlanes, workers := l.MaasMachines()
 	var want, got []string
 	for _, m := range append(controlPlanes, workers...) {
-		snapshot, _ := l.Box.MAAS.Machine(m.Spec.SystemID)
+		snapshot, _ := l.Box.Machine(m.Spec.SystemID)
 		scheme := "maas://"
 		if m.Spec.IsLXD() {
 			scheme = "maas-lxd://"

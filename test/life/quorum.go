@@ -65,7 +65,7 @@ func WatchQuorum(t *testing.T, clusters ...Replicas) (end func()) {
 	}
 }
 
-// running counts the control planes whose Machines stay and have a Node, and whose VMs run, as MAAS knows.
+// running counts the control planes whose Machines stay and have a Node, and whose VMs run, as MAAS or LXD knows.
 func (l *Life) running() (running int, err error) {
 	machines, hardware := &clusterv1.MachineList{}, &infrav1.MaasMachineList{}
 	for _, list := range []client.ObjectList{machines, hardware} {
@@ -83,7 +83,7 @@ func (l *Life) running() (running int, err error) {
 		if !util.IsControlPlaneMachine(m) || !m.DeletionTimestamp.IsZero() || !m.Status.NodeRef.IsDefined() {
 			continue
 		}
-		if vm, found := l.Box.MAAS.Machine(systemIDs[m.Spec.InfrastructureRef.Name]); found && vm.Running {
+		if vm, found := l.Box.Machine(systemIDs[m.Spec.InfrastructureRef.Name]); found && vm.Running {
 			running++
 		}
 	}

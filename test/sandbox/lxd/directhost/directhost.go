@@ -43,6 +43,7 @@ type Host struct {
 	Daemon  *lxd.Daemon
 
 	project     string
+	subnet      string // of the LXD's node, or ""
 	poolGB      int
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
@@ -58,8 +59,7 @@ func Start(t testing.TB) *Host {
 	return StartAt(t, netip.Prefix{})
 }
 
-// StartAt is Start with the address of the LXD's node, on Bridge: a VM host of MAAS composes VMs only where MAAS knows
-// the subnet of the bridge.
+// StartAt is Start with the address of the LXD's node, on Bridge, in a subnet that MAAS knows: only there VMs are made.
 func StartAt(t testing.TB, address netip.Prefix) *Host {
 	t.Helper()
 	return StartWith(t, Options{LXD: lxd.Options{Address: address}})
@@ -79,7 +79,11 @@ func StartWith(t testing.TB, o Options) *Host {
 	t.Helper()
 	o.LXD.Bridge = Bridge
 	daemon := lxdtest.Start(t, o.LXD)
-	h := (&Host{t: t, Daemon: daemon, poolGB: o.PoolGB, proxied: lxdtest.NewIdentity(t)}).In(Project)
+	h := &Host{t: t, Daemon: daemon, poolGB: o.PoolGB, proxied: lxdtest.NewIdentity(t)}
+	if o.LXD.Address.IsValid() {
+		h.subnet = o.LXD.Address.Masked().String()
+	}
+	h = h.In(Project)
 	server, _, err := h.client.GetServer()
 	h.must(err)
 	h.certificate, h.own = server.Environment.Certificate, server.Environment.Certificate
@@ -189,7 +193,7 @@ func (h *Host) Objects(key client.ObjectKey, zone string) (*infrav1.LXDHost, *co
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec: infrav1.LXDHostSpec{
 			Address: h.Address, ServerCertificate: h.certificate, Zone: zone, Project: h.project, NetworkBridge: Bridge,
-			CredentialsRef: &infrav1.LocalObjectReference{Name: secret.Name},
+			CredentialsRef: &infrav1.LocalObjectReference{Name: secret.Name}, Subnet: h.subnet,
 		},
 	}, secret
 }

@@ -55,7 +55,7 @@ func (h *Host) Prepare(ctx context.Context, kube client.Client, key client.Objec
 	before := host.DeepCopy()
 	spec := &host.Spec
 	spec.Address, spec.ServerCertificate, spec.CredentialsRef = wanted.Spec.Address, wanted.Spec.ServerCertificate, wanted.Spec.CredentialsRef
-	spec.Project, spec.NetworkBridge = wanted.Spec.Project, wanted.Spec.NetworkBridge
+	spec.Project, spec.NetworkBridge, spec.Subnet = wanted.Spec.Project, wanted.Spec.NetworkBridge, wanted.Spec.Subnet
 	if err := kube.Patch(ctx, host, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("preparing LXDHost %s: %w", key, err)
 	}
