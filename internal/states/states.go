@@ -144,6 +144,9 @@ func Assess(m *maas.Machine, ran, vm bool) Assessment {
 		v = Assessment{Then: Person, Reason: infrav1.NotCommissionedReason, Message: "is New: commission it in MAAS"}
 	case v.Then == Runs && m.PowerState == maas.PowerOff:
 		v = Assessment{Then: Person, Reason: infrav1.PoweredOffReason, Message: "is deployed, but powered off: switch it on in MAAS, or delete the Machine"}
+		if m.Device {
+			v.Message = "is powered off: start it on its LXD host, or delete the Machine"
+		}
 	case v.Then == Deploy && m.Locked:
 		v = Assessment{Then: Person, Reason: infrav1.MachineLockedReason, Message: "is locked, and can't be deployed: unlock it in MAAS"}
 	}

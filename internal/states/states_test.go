@@ -117,3 +117,13 @@ func TestUnknownStatesNeedAPerson(t *testing.T) {
 		}
 	}
 }
+
+// MAAS can't switch on what it has a device for.
+func TestAVMThatIsOffIsStartedOnItsHost(t *testing.T) {
+	for device, remedy := range map[bool]string{false: "in MAAS", true: "on its LXD host"} {
+		off := &maas.Machine{Status: maas.StatusDeployed, PowerState: maas.PowerOff, Device: device}
+		if got := Assess(off, true, true); got.Reason != infrav1.PoweredOffReason || !strings.Contains(got.Message, remedy) {
+			t.Errorf("a device: %t: %+v", device, got)
+		}
+	}
+}

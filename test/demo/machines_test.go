@@ -41,7 +41,7 @@ func TestHeadline(t *testing.T) {
 			func(_ *clusterv1.Cluster, infra *infrav1.MaasCluster) {
 				conditions.Set(infra, metav1.Condition{Type: infrav1.LXDReadyCondition, Status: metav1.ConditionTrue})
 			},
-			"Cluster c is not available yet, 1 of 2 machines run, all nodes are VM hosts",
+			"Cluster c is not available yet, 1 of 2 machines run, all nodes are LXD hosts",
 		},
 		"hosts that go": {
 			func(c *clusterv1.Cluster, infra *infrav1.MaasCluster) {

@@ -69,6 +69,10 @@ func withoutMachines(account *ledger.Account, before []ledger.Machine) (dropped 
 func (s *story) figures(created, deleted, all ledger.Account, connections int) []string {
 	vms, metal := byKind(created)
 	gone, released := byKind(deleted)
+	asked := "VM hosts"
+	if s.opts.direct() {
+		asked = "devices"
+	}
 	lines := []string{
 		fmt.Sprintf("Machines that came up:  %d (%d LXD VMs, %d bare metal)", len(created.Machines), len(vms), len(metal)),
 		fmt.Sprintf("Time:                   %s until the cluster was available, %s to delete it", clockTime(s.came), clockTime(s.went)),
@@ -83,14 +87,14 @@ func (s *story) figures(created, deleted, all ledger.Account, connections int) [
 		lines = append(lines, fmt.Sprintf("  of the upgrade        %s until all nodes ran the next Kubernetes, and the pods reached each other again", clockTime(s.upgraded)))
 	}
 	if s.hosts != nil {
-		lines = append(lines, fmt.Sprintf("  of the hosts          %s until all nodes were VM hosts, %s to delete them", clockTime(s.hosts.came), clockTime(s.hosts.went)))
+		lines = append(lines, fmt.Sprintf("  of the hosts          %s until all nodes were %s, %s to delete them", clockTime(s.hosts.came), s.opts.hostKind(), clockTime(s.hosts.went)))
 	}
 	lines = append(lines,
 		fmt.Sprintf("MAAS calls:             %d over %d connections", all.Total(), connections),
 		fmt.Sprintf("  for each LXD VM       %s to create, %s to delete", spread(vms), spread(gone)),
 		fmt.Sprintf("  for each bare metal   %s to create, %s to release", spread(metal), spread(released)),
 		fmt.Sprintf("  for the cluster       %d for the DNS record of its API endpoint", len(all.Cluster)),
-		fmt.Sprintf("  for all together      %d lists of all machines on their way, %d of zones, VM hosts and the like", len(all.Polls), len(all.Shared)),
+		fmt.Sprintf("  for all together      %d lists of all machines on their way, %d of zones, %s and the like", len(all.Polls), len(all.Shared), asked),
 	)
 	if n := len(all.Lost); n > 0 {
 		lines = append(lines, fmt.Sprintf("  for nothing           %d", n))

@@ -119,7 +119,7 @@ func headline(cluster *clusterv1.Cluster, infra *infrav1.MaasCluster, rows []row
 	line := fmt.Sprintf("Cluster %s is %s, %d of %d machines run", cluster.Name, state, running, len(rows))
 	if ready := conditions.Get(infra, infrav1.LXDReadyCondition); ready != nil && cluster.DeletionTimestamp.IsZero() {
 		if ready.Status == metav1.ConditionTrue {
-			return line + ", all nodes are VM hosts"
+			return line + ", all nodes are LXD hosts"
 		}
 		return line + ", " + ready.Message
 	}

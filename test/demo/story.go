@@ -62,6 +62,14 @@ func (o options) direct() bool {
 	return err == nil && version.AtLeast(4, 0, 0)
 }
 
+// hostKind is what the nodes of the host cluster become.
+func (o options) hostKind() string {
+	if o.direct() {
+		return "LXD hosts"
+	}
+	return "VM hosts"
+}
+
 // oneAtMost reports whether no two flags ask for different things.
 func (o options) oneAtMost() bool {
 	if o.drain && (o.empty || o.dev || o.real) || o.upgrade && (!o.real || o.empty || o.dev) {
