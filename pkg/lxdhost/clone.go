@@ -34,8 +34,9 @@ type Boot struct {
 // A VM of the name with the same marks is left as it is, but for missing further disks. Where Create asks LXD whether there
 // is room, Clone goes by what was read of the host; see Connections.Read.
 //
-// It calls GET /1.0/instances/NAME; for a new VM POST instances and GET operations/ID/wait; for further disks the same calls
-// as Create.
+// It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM POST instances and GET
+// operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for further disks the same calls as
+// Create.
 //
 // The error is that of Create. KindOther is also for an image that the project lacks, or that is larger than the root disk.
 func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
@@ -43,12 +44,9 @@ func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
 }
 
 func (s *session) findOrClone(spec Spec, seen Reading) (devices, error) {
-	found, _, err := s.prove(spec.Name, spec.Marks)
-	if err == nil {
-		return found.Devices, nil
-	}
-	if KindOf(err) != KindNotFound {
-		return nil, err
+	has, err := s.made(spec.Name, spec.Marks)
+	if err == nil || KindOf(err) != KindNotFound {
+		return has, err
 	}
 	if !spec.SendBefore.IsZero() {
 		s.turn.before = spec.SendBefore
@@ -57,7 +55,7 @@ func (s *session) findOrClone(spec Spec, seen Reading) (devices, error) {
 	if err != nil {
 		return nil, err
 	}
-	has, err := s.create(spec, bridge)
+	has, err = s.create(spec, bridge)
 	return has, sent(err)
 }
 

@@ -4,6 +4,7 @@ package lxdhost
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -119,9 +120,28 @@ func (s *session) findOrCreate(spec Spec) (devices, error) {
 	return has, sent(err)
 }
 
-// create sends the request that makes the VM. If that did not succeed, what counts is whether the VM is there.
-func (s *session) create(spec Spec, bridge *api.Network) (devices, error) {
-	request := spec.request(bridge)
+// cloneTries is how often LXD is asked for a VM from an image, if it fails and the VM is not there. LXD 5.0 fails now and
+// then when it is busy: it does not wait for what qemu-img says of the image.
+const cloneTries = 3
+
+// create sends the request that makes the VM, again if LXD failed to unpack its image.
+func (s *session) create(spec Spec, bridge *api.Network) (has devices, err error) {
+	tries := 1
+	if spec.Boot != nil {
+		tries = cloneTries
+	}
+	for range tries {
+		has, err = s.createOnce(spec.request(bridge))
+		var failed *errOperation
+		if !errors.As(err, &failed) {
+			break
+		}
+	}
+	return has, err
+}
+
+// createOnce sends the request that makes the VM. If that did not succeed, what counts is whether the VM is there.
+func (s *session) createOnce(request api.InstancesPost) (devices, error) {
 	changed := s.run(http.MethodPost, s.url("instances"), request)
 	if changed == nil {
 		return request.Devices, nil
@@ -129,11 +149,11 @@ func (s *session) create(spec Spec, bridge *api.Network) (devices, error) {
 	if unfinished(changed) || classify(changed).unsent {
 		return nil, changed
 	}
-	found, _, err := s.prove(spec.Name, spec.Marks)
+	has, err := s.made(request.Name, marksOf(request.Config))
 	switch {
 	case err == nil:
-		return found.Devices, nil
-	case KindOf(err) == KindConflict:
+		return has, nil
+	case KindOf(err) == KindConflict, KindOf(err) == KindUnfinished:
 		return nil, err
 	case api.StatusErrorCheck(changed, http.StatusBadRequest):
 		known := classify(changed)
@@ -141,6 +161,27 @@ func (s *session) create(spec Spec, bridge *api.Network) (devices, error) {
 		return nil, known
 	}
 	return nil, changed
+}
+
+// made returns the devices of a VM that carries the marks. LXD shows it from the beginning, and it is gone if its creation
+// fails in the end: KindUnfinished as long as that is under way.
+func (s *session) made(name string, marks Marks) (devices, error) {
+	found, _, err := s.prove(name, marks)
+	if err != nil {
+		return nil, err
+	}
+	operations, err := s.client.GetOperations()
+	if err != nil {
+		return nil, sent(uncertain(err))
+	}
+	path := s.url("instances", name).URL.Path
+	isOfIt := func(o api.Operation) bool {
+		return !o.StatusCode.IsFinal() && slices.Contains(o.Resources["instances"], path)
+	}
+	if slices.ContainsFunc(operations, isOfIt) {
+		return nil, sent(problem(KindUnfinished, "LXD is still at work on the VM %s", name))
+	}
+	return found.Devices, nil
 }
 
 // validate checks what LXD would not, or not at once.

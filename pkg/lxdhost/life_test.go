@@ -38,10 +38,15 @@ func (b *bed) counted(what string, want int, do func() error) {
 	if err != nil {
 		b.t.Fatalf("%s: %v", what, err)
 	}
+	if made := slices.DeleteFunc(slices.Clone(calls), isNoPost); len(made) > 1 {
+		want += callsOfClone * (len(made) - 1) // LXD failed to unpack the image.
+	}
 	if len(calls) != want {
 		b.t.Errorf("%s took %d calls, want %d:\n%s", what, len(calls), want, strings.Join(calls, "\n"))
 	}
 }
+
+func isNoPost(call string) bool { return call != "POST /1.0/instances" }
 
 func TestTheLifeOfAVM(t *testing.T) {
 	b := newBed(t)

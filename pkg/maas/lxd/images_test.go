@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,10 @@ func (b *imageHost) counted(what string, want int, do func() error) {
 	b.set(func() { b.counts, b.asked = true, nil })
 	err := do()
 	b.set(func() { b.counts = false })
+	isNoPost := func(call string) bool { return call != "POST /1.0/instances" }
+	if made := slices.DeleteFunc(slices.Clone(b.asked), isNoPost); len(made) > 1 {
+		want += callsToClone * (len(made) - 1) // LXD failed to unpack the image.
+	}
 	if err != nil || len(b.asked) != want {
 		b.t.Errorf("%s took %d calls to LXD, want %d: %q; error %v", what, len(b.asked), want, b.asked, err)
 	}

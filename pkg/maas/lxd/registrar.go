@@ -59,6 +59,9 @@ func (e *NameTakenError) Unwrap() error { return e.cause }
 // again only when nothing of an earlier call may take effect any more: MAAS would give a card two addresses. *NameTakenError:
 // nothing was changed.
 //
+// A device that an earlier call made for a host in another zone or subnet is deleted, and made anew: nothing runs with its
+// addresses yet.
+//
 // It calls POST devices/, for each card with a subnet POST nodes/ID/interfaces/ID/ op=link_subnet, and POST devices/ID/
 // op=set_workload_annotations.
 func (r *registrar) Register(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
@@ -81,7 +84,7 @@ func (r *registrar) Register(ctx context.Context, permit maas.Permit, want regis
 	return marked, want.accepts(marked)
 }
 
-// made returns the device of the name, which is made if there is none.
+// made returns the device of the name, which is made if there is none, or if it is for another host.
 func (r *registrar) made(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
 	params := maas.CreateDeviceParams{Hostname: want.Hostname, Zone: want.Zone, Description: want.Mark}
 	for _, c := range want.Cards {
@@ -95,10 +98,41 @@ func (r *registrar) made(ctx context.Context, permit maas.Permit, want registrat
 		return nil, fmt.Errorf("making device %s: %w", want.Hostname, err)
 	}
 	found, failed := r.Find(ctx, want)
-	if found == nil && failed == nil {
-		failed = &NameTakenError{Hostname: want.Hostname, cause: err}
+	switch {
+	case failed != nil:
+		return nil, failed
+	case found == nil:
+		return nil, &NameTakenError{Hostname: want.Hostname, cause: err}
+	case want.fits(found):
+		return found, nil
 	}
-	return found, failed
+	// It was for another host. Nothing runs with its addresses.
+	if err := r.Unregister(ctx, permit, found.AsMachine(), want.Mark); err != nil {
+		return nil, err
+	}
+	device, err = r.client.CreateDevice(ctx, permit, params)
+	if err != nil {
+		return nil, fmt.Errorf("making device %s anew: %w", want.Hostname, err)
+	}
+	return device, want.accepts(device)
+}
+
+// fits reports whether a device is in the zone, and has no address but those that are wanted.
+func (want registration) fits(device *maas.Device) bool {
+	for _, nic := range device.Interfaces {
+		at := slices.IndexFunc(want.Cards, func(c card) bool { return strings.EqualFold(nic.MACAddress, c.MAC) })
+		for _, link := range nic.Links {
+			ip, err := netip.ParseAddr(link.IPAddress)
+			if err == nil && (at < 0 || !want.Cards[at].mayHave(ip)) {
+				return false
+			}
+		}
+	}
+	return want.Zone == "" || device.Zone.Name == want.Zone
+}
+
+func (c card) mayHave(ip netip.Addr) bool {
+	return c.Subnet.IsValid() && c.Subnet.Contains(ip) && (!c.Address.IsValid() || c.Address == ip)
 }
 
 // Find returns the device that an earlier call made; nil if MAAS shows no device of the name. *NameTakenError: it is not ours.

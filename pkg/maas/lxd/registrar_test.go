@@ -34,7 +34,10 @@ type registry struct {
 func newRegistry(t *testing.T) *registry {
 	t.Helper()
 	users := `users: [{name: admin, admin: true, keys: ["admin:token:secret"]}, {name: other, admin: true, keys: ["other:token:secret"]}]`
-	region := newRegion(t, strings.Replace(fuzzRegion, `users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]`, users, 1))
+	region := newRegion(t, strings.NewReplacer(
+		`users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]`, users+"\nzones: [{name: zone-a}, {name: zone-b}]",
+		"dhcp: true}]", "dhcp: true}, {cidr: 10.78.0.0/24}]", "vm_hosts: [{name: host,", "vm_hosts: [{name: host, zone: zone-a,",
+	).Replace(fuzzRegion))
 	return &registry{region, &registrar{client: region.inventory.Client()}, t}
 }
 
@@ -127,10 +130,30 @@ func TestADeviceHasTheAddressOfChoice(t *testing.T) {
 	if now := r.only(); !cmp.Equal(now.IPAddresses, []string{"10.77.0.40"}) || len(now.Interfaces) != 2 {
 		t.Errorf("the device is %+v", now)
 	}
-	want.Cards[0].Address = netip.MustParseAddr("10.77.0.41")
-	var other *OtherAddressError
-	if _, err := r.Register(t.Context(), aTest, want); !errors.As(err, &other) || len(r.only().IPAddresses) != 1 {
-		t.Errorf("another address: %v; the device is %+v", err, r.only())
+}
+
+// A device was made for a host that did not get the VM. The next host is in another zone, or its VMs in another subnet: the
+// VM has no address besides that which it is told.
+func TestADeviceIsMadeAnewForAnotherHost(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*registration){
+		"zone":    func(want *registration) { want.Zone = "zone-b" },
+		"subnet":  func(want *registration) { want.Cards[0].Subnet = netip.MustParsePrefix("10.78.0.0/24") },
+		"address": func(want *registration) { want.Cards[0].Address = netip.MustParseAddr("10.77.0.41") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, want := newRegistry(t), cp0()
+			want.Zone = "zone-a"
+			first := r.register(want)
+			change(&want)
+			again := r.register(want)
+			now := r.only()
+			if again.SystemID == first.SystemID || now.Zone.Name != want.Zone || len(now.IPAddresses) != 1 ||
+				!want.Cards[0].mayHave(netip.MustParseAddr(now.IPAddresses[0])) {
+				t.Errorf("the device is %+v", now)
+			}
+		})
 	}
 }
 
