@@ -33,9 +33,6 @@ func (l *life) named() string {
 // reportState waits because the machine does not run, and reports the failure if it won't.
 func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	m, after := l.MaasMachine, report.SafetyRetry
-	if l.record.Runs != "" {
-		after = vmMaxAge // The inventory does not see its power.
-	}
 	limit := r.limit(v.Phase)
 	if limit == 0 {
 		v.Phase = ""

@@ -11,7 +11,6 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
@@ -36,9 +35,6 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
 	}
 	now, vm := *l.maas, l.vmOn(l.maas)
 	seen, err := l.Machines.LXD().ObserveVM(ctx, vm, vmMaxAge)
-	if err == nil && seen.State != lxdhost.StateRunning { // It may have been made, or started, since its host was read.
-		seen, err = l.Machines.LXD().ObserveVM(ctx, vm, 0)
-	}
 	if err == nil && seen.State == "" {
 		var found lxd.Presence
 		found, err = l.Machines.LXD().FindVM(ctx, vm)
