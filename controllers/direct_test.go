@@ -466,7 +466,7 @@ func TestALostDeletionOfAVMHoldsItsName(t *testing.T) {
 				t.Error("MAAS gives the address of a VM that may run to others")
 			}
 			lost.over.Store(true)
-			w.changeRecord(m, func(d *record.Data) { // As if that had been so long ago.
+			w.changeRecord(m, func(d *record.MachineData) { // As if that had been so long ago.
 				d.Pending = []record.Pending{{Op: record.DeleteVM, At: metav1.NewTime(time.Now().Add(-2 * time.Hour))}}
 			})
 			w.goes(m)
@@ -486,8 +486,8 @@ func TestNoVMIsMadeWhileOneOfItsNameMayBeDeleted(t *testing.T) {
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	id := cluster.Annotations[infrav1.OwnerIDAnnotation]
-	text := recordText(t, record.Data{
-		Pending: []record.Pending{{Op: record.DeleteVM, At: metav1.Now()}},
+	text := recordText(t, record.HostData{
+		Calls: record.Calls{Pending: []record.Pending{{Op: record.DeleteVM, At: metav1.Now()}}},
 		Left: []record.LeftVM{{
 			Hostname: maas.Hostname("cp-0", id), OwnerID: id, Namespace: w.namespace, Machine: "cp-0",
 			Host: lxd.DirectRef(w.namespace, host.Name), Since: metav1.Now(),

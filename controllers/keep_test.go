@@ -27,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -91,7 +92,11 @@ func (w *world) keptIn(cluster *infrav1.MaasCluster) int {
 	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		w.t.Fatal(err)
 	}
-	return len(recorded(w.t, cluster).Kept)
+	data, err := record.OfCluster(cluster)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(data.Kept)
 }
 
 // orphans returns what the audit finds now.

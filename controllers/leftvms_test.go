@@ -207,11 +207,11 @@ func TestAVMThatTheManagerDidNotRecordIsKept(t *testing.T) {
 			forge(&forged, on, other)
 			host := w.lxdHost(w.hostName(on.Name))
 			w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
-			recorded, err := (&record.Records{Client: w.client}).Open(host)
+			recorded, err := (&record.Records{Client: w.client}).OpenHost(host)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := recorded.Store(t.Context(), func(d *record.Data) { d.Leave(forged, time.Now()) }); err != nil {
+			if err := recorded.Store(t.Context(), func() { recorded.Leave(forged, time.Now()) }); err != nil {
 				t.Fatal(err)
 			}
 			w.saysLeft(host, "did not record it")

@@ -101,7 +101,7 @@ func (w *world) withLateCall(late lateCall) *infrav1.MaasMachine {
 	if late.asked == "" {
 		w.deployed(m)
 		w.patch(m, func() {
-			m.Annotations[infrav1.RecordAnnotation] = recordText(w.t, record.Data{Pending: []record.Pending{{Op: late.op, At: metav1.Now()}}})
+			m.Annotations[infrav1.RecordAnnotation] = recordText(w.t, record.Calls{Pending: []record.Pending{{Op: late.op, At: metav1.Now()}}})
 		})
 	}
 	w.eventually(m, "with a lost call", func() bool { return m.Spec.SystemID != "" && recorded(w.t, m).IsPending(late.op) })
@@ -128,7 +128,7 @@ func TestAMachineThatIsGivenBackIsNotLetGoBeforeALateCall(t *testing.T) {
 	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 	w.deployed(m)
 	w.patch(m, func() {
-		m.Annotations[infrav1.RecordAnnotation] = recordText(t, record.Data{Pending: []record.Pending{{Op: record.Release, At: metav1.Now()}}})
+		m.Annotations[infrav1.RecordAnnotation] = recordText(t, record.Calls{Pending: []record.Pending{{Op: record.Release, At: metav1.Now()}}})
 	})
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if at == simulator.Before && call.Op == "release" {

@@ -101,7 +101,7 @@ func TestAVMIsMadeOnABoundedNumberOfHosts(t *testing.T) {
 		recordedHosts = append(recordedHosts, lxd.DirectRef(w.namespace, fmt.Sprintf("gone-%d-%s", i, strings.Repeat("x", 240))))
 	}
 	m := w.newMachine("m", false, vm, func(o *metav1.ObjectMeta) {
-		o.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, record.Data{Hosts: recordedHosts})}
+		o.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, record.MachineData{Hosts: recordedHosts})}
 	})
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
 	if n := w.count("compose"); n != 0 || !slices.Equal(recorded(t, m).Hosts, recordedHosts) {
@@ -110,7 +110,7 @@ func TestAVMIsMadeOnABoundedNumberOfHosts(t *testing.T) {
 	if size := len(m.Annotations[infrav1.RecordAnnotation]); size > apivalidation.TotalAnnotationSizeLimitB/16 {
 		t.Errorf("the record has %d bytes", size)
 	}
-	w.changeRecord(m, func(d *record.Data) { d.DropHost(recordedHosts[0]) })
+	w.changeRecord(m, func(d *record.MachineData) { d.DropHost(recordedHosts[0]) })
 	w.deployed(m)
 	w.delete(m)
 }

@@ -50,10 +50,10 @@ func TestWhatIsRecordedOfAMachineThatWasNeverOursUndoesNothing(t *testing.T) {
 	const undo = `{"owner":"x","made":["br-theirs"],"before":[]}`
 	for name, forge := range map[string]func(w *world, id string) (infrav1.MaasMachineSpec, map[string]string){
 		"storage": func(w *world, id string) (infrav1.MaasMachineSpec, map[string]string) {
-			return infrav1.MaasMachineSpec{}, map[string]string{infrav1.RecordAnnotation: recordText(w.t, record.Data{Storage: &record.StorageLayout{SystemID: id, Partitions: w.partitionsOf(id)}})}
+			return infrav1.MaasMachineSpec{}, map[string]string{infrav1.RecordAnnotation: recordText(w.t, record.MachineData{Storage: &record.StorageLayout{SystemID: id, Partitions: w.partitionsOf(id)}})}
 		},
 		"storage of a lost call": func(w *world, id string) (infrav1.MaasMachineSpec, map[string]string) {
-			return infrav1.MaasMachineSpec{}, map[string]string{infrav1.RecordAnnotation: recordText(w.t, record.Data{Storage: &record.StorageLayout{SystemID: id}, Excluded: id})}
+			return infrav1.MaasMachineSpec{}, map[string]string{infrav1.RecordAnnotation: recordText(w.t, record.MachineData{Storage: &record.StorageLayout{SystemID: id}, Excluded: id})}
 		},
 		"interfaces": func(_ *world, id string) (infrav1.MaasMachineSpec, map[string]string) {
 			return infrav1.MaasMachineSpec{SystemID: id}, map[string]string{infrav1.InterfacesAnnotation: undo}
@@ -64,7 +64,7 @@ func TestWhatIsRecordedOfAMachineThatWasNeverOursUndoesNothing(t *testing.T) {
 		"all, with a release that began": func(w *world, id string) (infrav1.MaasMachineSpec, map[string]string) {
 			return infrav1.MaasMachineSpec{SystemID: id}, map[string]string{
 				infrav1.InterfacesAnnotation: undo, infrav1.StaticIPAnnotation: "10.77.0.50", infrav1.OwnerIDAnnotation: "abcdefghijkl",
-				infrav1.RecordAnnotation: recordText(w.t, record.Data{
+				infrav1.RecordAnnotation: recordText(w.t, record.MachineData{
 					Storage: &record.StorageLayout{SystemID: id, Partitions: w.partitionsOf(id)}, Excluded: id, Phase: &record.Phase{Name: "releasing", Since: metav1.Now()},
 				}),
 			}

@@ -145,7 +145,7 @@ func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	id := m.Spec.SystemID
 	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
-	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Data{Phase: &record.Phase{Name: "releasing", Since: metav1.Now()}})))
+	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.MachineData{Phase: &record.Phase{Name: "releasing", Since: metav1.Now()}})))
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
 	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
 	w.allocateAs("somebody", id)

@@ -213,7 +213,7 @@ func TestAFailedReleaseIsTriedAgain(t *testing.T) {
 // pauseIsOver sets back the time of the last failure.
 func (w *world) pauseIsOver(m *infrav1.MaasMachine) {
 	w.t.Helper()
-	w.changeRecord(m, func(d *record.Data) {
+	w.changeRecord(m, func(d *record.MachineData) {
 		d.Release.FailedTime = ptr.To(metav1.NewTime(d.Release.FailedTime.Add(-time.Hour)))
 	})
 }
@@ -228,7 +228,9 @@ func TestEndlessErasingIsReported(t *testing.T) {
 	w.eventually(m, "overdue", func() bool {
 		// A new attempt has a new start time.
 		if release := recorded(t, m).Release; release != nil && time.Since(release.StartTime.Time) < time.Hour {
-			w.changeRecord(m, func(d *record.Data) { d.Release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour))) })
+			w.changeRecord(m, func(d *record.MachineData) {
+				d.Release.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-1000 * time.Hour)))
+			})
 		}
 		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.EraseOverdueReason
 	})
@@ -293,7 +295,7 @@ func (w *world) annotate(object client.Object, key string, value *string) {
 }
 
 // changeRecord changes the record, and triggers a reconcile.
-func (w *world) changeRecord(m *infrav1.MaasMachine, change func(*record.Data)) {
+func (w *world) changeRecord(m *infrav1.MaasMachine, change func(*record.MachineData)) {
 	w.t.Helper()
 	data := recorded(w.t, m)
 	change(data)
@@ -312,7 +314,7 @@ func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
 	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
-	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Data{
+	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Calls{
 		Pending: []record.Pending{{Op: record.Claim, At: metav1.NewTime(time.Now().Add(time.Hour))}},
 	})))
 	w.beginDeletion(m)

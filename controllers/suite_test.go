@@ -138,10 +138,10 @@ func startView() (stop func() error, err error) {
 	return func() error { cancel(); return <-ended }, nil
 }
 
-// recorded returns the record of an object.
-func recorded(t testing.TB, object client.Object) *record.Data {
+// recorded returns the record of a MaasMachine.
+func recorded(t testing.TB, m *infrav1.MaasMachine) *record.MachineData {
 	t.Helper()
-	data, err := record.Of(object)
+	data, err := record.OfMachine(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func recorded(t testing.TB, object client.Object) *record.Data {
 }
 
 // recordText returns the annotation for a record.
-func recordText(t testing.TB, data record.Data) string {
+func recordText(t testing.TB, data any) string {
 	t.Helper()
 	text, err := json.Marshal(data)
 	if err != nil {

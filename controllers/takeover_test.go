@@ -144,7 +144,7 @@ func TestANameAloneProvesNothingOfAVMThatAFormerVMHostHas(t *testing.T) {
 			return u.server.Replace(m.Status.Hostname, lxdhost.DeriveMAC("another", "vm").String())
 		},
 		"the address is not known": func(u *upgraded, m *infrav1.MaasMachine) error {
-			u.changeRecord(m, func(d *record.Data) { d.Addresses = nil })
+			u.changeRecord(m, func(d *record.MachineData) { d.Addresses = nil })
 			return nil
 		},
 	} {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -108,7 +109,7 @@ func TestVirtualIPOfAClusterThatGoesAtOnceIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := w.newCluster(somewhere)
-	w.eventually(cluster, "MAAS was asked", func() bool { return recorded(t, cluster).MayAcquire() })
+	w.eventually(cluster, "MAAS was asked", func() bool { return mayReserve(t, cluster) })
 	w.deleteCluster(cluster)
 	w.unchanged(before)
 }
@@ -148,7 +149,7 @@ func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
 			})
 			cluster := w.newCluster(tc.before)
 			w.eventually(cluster, "MAAS was asked", func() bool {
-				return recorded(t, cluster).MayAcquire() && len(w.reserved(cluster)) == 1
+				return mayReserve(t, cluster) && len(w.reserved(cluster)) == 1
 			})
 			if tc.after != nil {
 				w.eventually(cluster, "changed", func() bool { tc.after(cluster); return w.client.Update(t.Context(), cluster) == nil })
@@ -232,4 +233,14 @@ func TestAVirtualIPIsNotFreedByALateReleaseOfAnEarlierCluster(t *testing.T) {
 	w.poke(cluster)
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// mayReserve reports whether the outcome of a reservation is not known.
+func mayReserve(t testing.TB, cluster *infrav1.MaasCluster) bool {
+	t.Helper()
+	data, err := record.OfCluster(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data.MayAcquire()
 }

@@ -196,7 +196,7 @@ func explainObject(ctx context.Context, o options, _ surroundings) result {
 	return r
 }
 
-// of fills the explanation from an object. The error is that of record.Of.
+// of fills the explanation from an object. The error is that of record.EntriesOf.
 func (r *explanation) of(k kind, object withConditions) error {
 	for _, one := range k.facts(object) {
 		if one.Value != "" {
@@ -219,8 +219,8 @@ func (r *explanation) of(k kind, object withConditions) error {
 			r.Next = append(r.Next, k.after(object)...)
 		}
 	}
-	data, err := record.Of(object)
-	r.Asked = append(r.Asked, data.Entries()...)
+	asked, err := record.EntriesOf(object)
+	r.Asked = append(r.Asked, asked...)
 	return err
 }
 

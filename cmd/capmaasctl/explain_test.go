@@ -40,8 +40,8 @@ func condition(kind string, status metav1.ConditionStatus, reason, message strin
 // aMachine is a control plane on bare metal that MAAS deploys.
 func aMachine(t *testing.T) *infrav1.MaasMachine {
 	t.Helper()
-	text, err := json.Marshal(record.Data{
-		Pending: []record.Pending{{Op: record.Deploy, At: began}}, Deployed: "mtqq4g", Phase: &record.Phase{Name: "deploying", Since: began},
+	text, err := json.Marshal(record.MachineData{
+		Calls: record.Calls{Pending: []record.Pending{{Op: record.Deploy, At: began}}}, Deployed: "mtqq4g", Phase: &record.Phase{Name: "deploying", Since: began},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func (r *Reconciler) newRound(ctx context.Context) (*round, error) {
 
 // isUnplaced reports whether a MaasMachine is to get a VM, and has no host for it yet.
 func isUnplaced(m *infrav1.MaasMachine) bool {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	return m.Spec.IsLXD() && m.DeletionTimestamp.IsZero() && m.Status.LXDHost == "" && err == nil &&
 		len(recorded.Hosts) == 0
 }
@@ -71,7 +71,7 @@ func (now *round) on(host *infrav1.LXDHost) []*vm {
 		if !m.Spec.IsLXD() || !clusters.MayUse(host, m) {
 			continue
 		}
-		recorded, err := record.Of(m)
+		recorded, err := record.OfMachine(m)
 		switch {
 		case err != nil && now.isNamed(host, m):
 			vms = append(vms, &vm{maasMachine: m, unreadable: err})

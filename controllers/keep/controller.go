@@ -45,7 +45,7 @@ type Reconciler struct {
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
 	// GiveBack gives a machine back; see maasmachine.Reconciler.
-	GiveBack func(context.Context, *clusterv1.Cluster, *infrav1.MaasCluster, record.KeptMachine, *record.Record) (
+	GiveBack func(context.Context, *clusterv1.Cluster, *infrav1.MaasCluster, record.KeptMachine, *record.Cluster) (
 		done bool, after time.Duration, err error)
 	// Interval is the time between two looks at a MaasCluster for which machines wait.
 	Interval time.Duration
@@ -80,7 +80,7 @@ var keptChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 
 // waiting returns the machines that wait, without how far giving them back is.
 func waiting(object client.Object) []record.KeptMachine {
-	recorded, err := record.Of(object)
+	recorded, err := record.OfCluster(object.(*infrav1.MaasCluster))
 	if err != nil {
 		return nil // The owners of its MaasMachines report it.
 	}
@@ -97,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	rec, err := r.Records.Open(maasCluster)
+	rec, err := r.Records.OpenCluster(maasCluster)
 	if err != nil || len(rec.Kept) == 0 || !objects.Watched(maasCluster, r.WatchFilter) || objects.MovedAway(maasCluster) {
 		return ctrl.Result{}, err
 	}
@@ -142,7 +142,7 @@ type keeper struct {
 	*Reconciler
 	maasCluster *infrav1.MaasCluster
 	cluster     *clusterv1.Cluster // nil if it goes
-	record      *record.Record
+	record      *record.Cluster
 	missing     map[string]int // Machines by owner that no machine is kept for yet
 	after       time.Duration  // until the next look
 }
@@ -155,9 +155,9 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 		case err != nil:
 			return err
 		case taker == nil || (taker.Spec.SystemID != "" && taker.Spec.SystemID != kept.SystemID):
-			return k.record.Store(ctx, func(d *record.Data) { d.ReturnKept(kept.SystemID, kept.TakenBy, false) })
+			return k.record.Store(ctx, func() { k.record.ReturnKept(kept.SystemID, kept.TakenBy, false) })
 		case taker.Spec.SystemID == kept.SystemID:
-			return k.record.Store(ctx, func(d *record.Data) { d.DropKept(kept.SystemID) })
+			return k.record.Store(ctx, func() { k.record.DropKept(kept.SystemID) })
 		}
 		return nil // It gets there, or says why not.
 	}
@@ -167,9 +167,9 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 			return err
 		}
 		given := false
-		err = k.record.Store(ctx, func(d *record.Data) {
-			d.ReturnKept(kept.SystemID, "", true)
-			given = slices.ContainsFunc(d.Kept, func(now record.KeptMachine) bool {
+		err = k.record.Store(ctx, func() {
+			k.record.ReturnKept(kept.SystemID, "", true)
+			given = slices.ContainsFunc(k.record.Kept, func(now record.KeptMachine) bool {
 				return now.SystemID == kept.SystemID && now.GivenBack
 			})
 		})
@@ -234,19 +234,19 @@ func (k *keeper) giveBack(ctx context.Context, kept record.KeptMachine) error {
 	if err != nil || there {
 		return err
 	}
-	if k.record, err = k.Records.Open(k.maasCluster); err != nil {
+	if k.record, err = k.Records.OpenCluster(k.maasCluster); err != nil {
 		return fmt.Errorf("reading the record anew: %w", err)
 	}
 	done, after, err := k.GiveBack(ctx, k.named(), k.maasCluster, kept, k.record)
 	k.sooner(after)
-	again, unreadable := k.Records.Open(k.maasCluster)
+	again, unreadable := k.Records.OpenCluster(k.maasCluster)
 	if err != nil || unreadable != nil {
 		return errors.Join(err, unreadable)
 	}
 	if k.record = again; !done {
 		return nil
 	}
-	return k.record.Store(ctx, func(d *record.Data) { d.DropKept(kept.SystemID) })
+	return k.record.Store(ctx, func() { k.record.DropKept(kept.SystemID) })
 }
 
 // formerIsThere reports whether the MaasMachine that had the machine is still there, and so gives it back itself.

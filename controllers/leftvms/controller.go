@@ -90,7 +90,7 @@ func wakes(e event.UpdateEvent) bool {
 func withoutCalls(host client.Object) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, host.GetAnnotations())
-	if recorded, err := record.Of(host); err == nil {
+	if recorded, err := record.OfHost(host.(*infrav1.LXDHost)); err == nil {
 		left, _ := json.Marshal(recorded.Left) // It was read from JSON.
 		all[infrav1.RecordAnnotation] = string(left)
 	}
@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host) {
 		return ctrl.Result{}, nil
 	}
-	recorded, err := r.Records.Open(host)
+	recorded, err := r.Records.OpenHost(host)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -135,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 type left struct {
 	record.LeftVM
 	host   *infrav1.LXDHost
-	record *record.Record
+	record *record.Host
 }
 
 // vm returns what the VM is searched by.
@@ -231,7 +231,7 @@ func (r *Reconciler) settle(ctx context.Context, l *left, region *scope.Region) 
 	if err := forget(ctx, l, region); err != nil {
 		return 0, err
 	}
-	if err := l.record.Store(ctx, func(d *record.Data) { d.Settle(l.LeftVM) }); err != nil {
+	if err := l.record.Store(ctx, func() { l.record.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
 	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify", "VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
@@ -263,7 +263,7 @@ func (r *Reconciler) keep(ctx context.Context, l *left, why reason) error {
 	if l.IsKept(why.text, why.namesake) {
 		return nil
 	}
-	if err := l.record.Store(ctx, func(d *record.Data) { d.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {
+	if err := l.record.Store(ctx, func() { l.record.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify", "VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why.text)

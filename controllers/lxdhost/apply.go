@@ -164,7 +164,7 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	}
 	var left []record.LeftVM
 	for _, host := range others {
-		recorded, err := record.Of(host)
+		recorded, err := record.OfHost(host)
 		if err != nil { // Whoever may write an LXDHost may make its record unreadable.
 			ctrl.LoggerFrom(ctx).Error(err, "An LXDHost that is replaced does not tell which VMs may be left", "lxdHost",
 				client.ObjectKeyFromObject(host))
@@ -175,13 +175,13 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	if len(left) == 0 {
 		return nil
 	}
-	recorded, err := m.Records.Open(kept)
+	recorded, err := m.Records.OpenHost(kept)
 	if err != nil {
 		return err
 	}
-	err = recorded.Store(ctx, func(d *record.Data) {
+	err = recorded.Store(ctx, func() {
 		for _, vm := range left {
-			d.Leave(vm, vm.Since.Time)
+			recorded.Leave(vm, vm.Since.Time)
 		}
 	})
 	if err != nil {

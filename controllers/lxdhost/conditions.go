@@ -42,7 +42,7 @@ func summarize(host *infrav1.LXDHost) {
 // markLeft reports the VMs that may be left on a host without a MaasMachine, those first that a person must see to. It
 // is no part of Ready.
 func markLeft(host *infrav1.LXDHost) {
-	recorded, err := record.Of(host)
+	recorded, err := record.OfHost(host)
 	if err != nil {
 		report.SetUnknown(host, infrav1.NoVMsLeftCondition, infrav1.VMsLeftReason, report.Brief(err.Error()))
 		return

@@ -212,7 +212,7 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 	if !clusters.MayUse(host, m) {
 		return false
 	}
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	inItsMAAS := func() bool { return there.mayBeIn(m, host.Annotations[infrav1.MAASAnnotation]) }
 	return err != nil ||
 		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return clusters.RefersTo(ref, host, inItsMAAS) })

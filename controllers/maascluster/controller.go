@@ -194,7 +194,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 	}
 
-	patcher, unreadable, err := objects.NewPatcher(maasCluster, r.Records)
+	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, maasCluster, r.Records.OpenCluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -217,7 +217,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 
 // reconcileNormal runs the steps of a live cluster; each sets its condition.
 func (r *Reconciler) reconcileNormal(
-	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record,
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
 ) (ctrl.Result, error) {
 	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
 	if err != nil {
@@ -301,7 +301,7 @@ func whyKept(kept []record.KeptMachine) string {
 
 // reconcileDelete removes the DNS record once no machine is left, then the finalizer.
 func (r *Reconciler) reconcileDelete(
-	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record,
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
 ) (ctrl.Result, error) {
 	if cluster == nil {
 		cluster = &clusterv1.Cluster{}

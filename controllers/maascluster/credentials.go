@@ -75,7 +75,7 @@ func (r *Reconciler) follow(
 // isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if the cluster has
 // nothing in MAAS that could be lost.
 func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
-	recorded, err := record.Of(s.MaasCluster)
+	recorded, err := record.OfCluster(s.MaasCluster)
 	held := err != nil || recorded.MayAcquire()
 	var metal, virtual []maas.MachineFilter
 	for i := range machines {

@@ -27,7 +27,7 @@ import (
 )
 
 // reconcileEndpoint sets the cluster's endpoint, and keeps its DNS record or reservation in MAAS.
-func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Cluster) error {
 	if s.Endpoint() != scope.EndpointVirtualIP {
 		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
 			return err
@@ -114,7 +114,7 @@ func checkDomain(ctx context.Context, s *scope.Cluster) error {
 
 // reconcileVirtualIP keeps the virtual IP reserved; one control plane at a time holds it. The reservation is found by
 // its name, even if the response to the request was lost.
-func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster) error {
 	if err := checkDomain(ctx, s); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address
 
 // recordVirtualIP stores the address as the endpoint, unless the MaasCluster was changed since it was read. A user may
 // just have removed spec.virtualIP, and then nothing would record that the address must be released.
-func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, address string) error {
+func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster, address string) error {
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
 	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 	if apierrors.IsConflict(err) {
@@ -209,7 +209,7 @@ func meets(address string, wanted *infrav1.VirtualIP) bool {
 
 // forgetVirtualIP releases an address that may have been reserved before spec.virtualIP was removed, while there was no
 // endpoint yet.
-func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record) error {
+func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster) error {
 	if !rec.MayAcquire() {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec 
 // reserveVirtualIP reserves the address in MAAS. The attempt is recorded first: a retry after a lost response could
 // reserve a second address.
 func (r *Reconciler) reserveVirtualIP(
-	ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string,
+	ctx context.Context, s *scope.Cluster, rec *record.Cluster, recorded string,
 ) (string, error) {
 	wanted := s.MaasCluster.Spec.VirtualIP
 	if err := r.awaitReservation(rec); err != nil {
@@ -248,7 +248,7 @@ func (r *Reconciler) reserveVirtualIP(
 // releaseVirtualIP frees the recorded address or, without one, what is reserved under the cluster's name, and deletes
 // the name. MAAS frees an address by its number: a late call would take it from the cluster that has it next, so it is
 // recorded.
-func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record, recorded string) error {
+func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster, recorded string) error {
 	reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), "")
 	if err != nil {
 		return err
@@ -264,7 +264,7 @@ func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Record,
 
 // awaitReservation returns an error while the outcome of a reservation is not known: until then no other address is
 // reserved, and the cluster is not removed.
-func (r *Reconciler) awaitReservation(rec *record.Record) error {
+func (r *Reconciler) awaitReservation(rec *record.Cluster) error {
 	if left := rec.Unsettled(); left > 0 {
 		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason,
 			RetryAfter: min(left, report.CapacityRetry),
@@ -300,7 +300,7 @@ func endpointReady(s *scope.Cluster, reason string) {
 
 // deleteEndpoint removes the DNS record or the reservation from MAAS.
 func (r *Reconciler) deleteEndpoint(
-	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Record,
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
 ) error {
 	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {

@@ -101,7 +101,7 @@ func (r *Reconciler) unregister(ctx context.Context, l *life, host lxd.Host) err
 		placer.Cancel(l.Identity().Hostname)
 		return err
 	}
-	return l.record.Store(ctx, func(d *record.Data) { d.Registers = false })
+	return l.record.Store(ctx, func() { l.record.Registers = false })
 }
 
 // wantedVM returns the spec of the VM, with all that is told to one that is made from an image.

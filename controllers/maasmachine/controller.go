@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, unreadable, err := objects.NewPatcher(maasMachine, r.Records)
+	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, maasMachine, r.Records.OpenMachine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -255,7 +255,7 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 
 // returnAddress deletes the claim, and reports whether it is gone. No other machine may get the address before this one
 // is gone.
-func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Record) (bool, error) {
+func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Machine) (bool, error) {
 	if m.Spec.StaticIPPoolRef == nil {
 		return true, nil
 	}
@@ -268,7 +268,7 @@ func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, 
 		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
 	}
 	if !rec.In(returning) {
-		if err := rec.Store(ctx, func(d *record.Data) { d.Enter(returning, r.Clock.Now()) }); err != nil {
+		if err := rec.Store(ctx, func() { rec.Enter(returning, r.Clock.Now()) }); err != nil {
 			return false, err
 		}
 	}
@@ -287,7 +287,7 @@ func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, 
 // life is one machine during one reconcile.
 type life struct {
 	*scope.Machine
-	record *record.Record
+	record *record.Machine
 	clock  clock.PassiveClock
 	// maas is the machine in MAAS; nil until a step found or acquired it.
 	maas *maas.Machine
@@ -376,7 +376,7 @@ func (r *Reconciler) stillWanted(ctx context.Context, l *life) error {
 var errGoing = errors.New("it is being deleted: nothing more is acquired or deployed for it")
 
 // patch stores the results of the reconcile in one patch.
-func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher, m *infrav1.MaasMachine) error {
+func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher[*record.Machine], m *infrav1.MaasMachine) error {
 	types := Conditions(m)
 	report.Summarize(m, !m.DeletionTimestamp.IsZero(), types...)
 	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)

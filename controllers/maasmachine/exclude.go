@@ -178,7 +178,7 @@ func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	if err != nil && !errors.Is(err, maas.Forbidden) {
 		return proceed, err
 	}
-	return proceed, l.record.Store(ctx, func(d *record.Data) { d.Excluded = "" })
+	return proceed, l.record.Store(ctx, func() { l.record.Excluded = "" })
 }
 
 // bequeaths returns the mark of the former MaasMachine, if the object goes before it had the machine that was kept for
@@ -188,7 +188,7 @@ func (r *Reconciler) bequeaths(l *life) (former string, err error) {
 	if l.MaasMachine.DeletionTimestamp.IsZero() {
 		return "", nil
 	}
-	cluster, err := r.Records.Open(l.MaasCluster.DeepCopy())
+	cluster, err := r.Records.OpenCluster(l.MaasCluster.DeepCopy())
 	if err != nil {
 		return "", err
 	}

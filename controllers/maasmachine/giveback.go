@@ -24,7 +24,7 @@ import (
 // object.
 func (r *Reconciler) GiveBack(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, kept record.KeptMachine,
-	whole *record.Record,
+	whole *record.Cluster,
 ) (done bool, after time.Duration, err error) {
 	rec, err := whole.Giving(kept.SystemID)
 	if err != nil {

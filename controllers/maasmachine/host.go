@@ -148,12 +148,12 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 			text.List(vms, maxNamed)), nil
 	}
 	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
-	if len(hosts) > 0 || !isOutOfService(l.record.Data) {
+	if len(hosts) > 0 || !isOutOfService(l.record.MachineData) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
 			return out, err
 		}
 		// Before the hosts leave MAAS: later nothing shows that they left because of us.
-		if err := l.record.Store(ctx, func(d *record.Data) { d.Enter(retired, r.Clock.Now()) }); err != nil {
+		if err := l.record.Store(ctx, func() { l.record.Enter(retired, r.Clock.Now()) }); err != nil {
 			return proceed, err
 		}
 	}
@@ -227,11 +227,11 @@ func (r *Reconciler) hostsOfMAAS(ctx context.Context, l *life) (func(*infrav1.Ma
 }
 
 // isOutOfService reports whether the machine's node was taken out of service: its release follows that.
-func isOutOfService(d record.Data) bool { return d.In(retired, releasing, diskErasing, undoing) }
+func isOutOfService(d record.MachineData) bool { return d.In(retired, releasing, diskErasing, undoing) }
 
 // isRetiring reports whether the node of a machine that is being deleted is not out of service yet.
 func isRetiring(m *infrav1.MaasMachine) bool {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	return err == nil && !m.DeletionTimestamp.IsZero() && m.Status.NodeName != "" && !isOutOfService(recorded)
 }
 
@@ -253,7 +253,7 @@ func (r *Reconciler) closeVMHosts(
 		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
 			return nil, "", false, err
 		}
-		if unclear = node.unclear(hosts, inDoubt, isOutOfService(l.record.Data), r.Clock.Now()); len(hosts) > 0 {
+		if unclear = node.unclear(hosts, inDoubt, isOutOfService(l.record.MachineData), r.Clock.Now()); len(hosts) > 0 {
 			break // Otherwise read again, uncached: a host may have registered a moment ago.
 		}
 	}

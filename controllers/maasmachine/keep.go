@@ -87,7 +87,7 @@ func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 // keepNow records on the MaasCluster that the machine waits.
 func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
 	m := l.MaasMachine
-	rec, err := r.Records.Open(l.MaasCluster.DeepCopy())
+	rec, err := r.Records.OpenCluster(l.MaasCluster.DeepCopy())
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
 		Storage: l.record.StorageOn(l.maas.SystemID),
 	}
 	lasts := cmp.Or(time.Duration(m.Spec.Release.Keep.TimeoutSeconds)*time.Second, defaultKeep)
-	recorded, err := rec.Add(ctx, func(d *record.Data) bool { return d.KeepMachine(kept, r.Clock.Now(), lasts) })
+	recorded, err := rec.Add(ctx, func() bool { return rec.KeepMachine(kept, r.Clock.Now(), lasts) })
 	if err != nil || !recorded {
 		return err // A full record: it is given back.
 	}
@@ -113,13 +113,13 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil || l.MaasMachine.Spec.Release.Keep == nil || owner == "" || l.MaasMachine.Spec.SystemID != "" {
 		return proceed, nil
 	}
-	rec, err := r.Records.Open(l.MaasCluster.DeepCopy())
+	rec, err := r.Records.OpenCluster(l.MaasCluster.DeepCopy())
 	if err != nil {
 		return proceed, err
 	}
 	var kept *record.KeptMachine
-	err = rec.Store(ctx, func(d *record.Data) { // It reads the record anew if this one is old.
-		kept = d.TakeKept(l.MaasMachine.UID, func(k record.KeptMachine) bool {
+	err = rec.Store(ctx, func() { // It reads the record anew if this one is old.
+		kept = rec.TakeKept(l.MaasMachine.UID, func(k record.KeptMachine) bool {
 			return k.For == owner && (l.FailureDomain() == "" || k.Zone == l.FailureDomain()) &&
 				equality.Semantic.DeepEqual(k.Spec.Storage, l.MaasMachine.Spec.Storage)
 		})
@@ -144,7 +144,7 @@ func (l *life) owesAnother(systemID string) bool {
 // heir is what a MaasMachine takes, and the record of the MaasCluster.
 type heir struct {
 	record.KeptMachine
-	record *record.Record
+	record *record.Cluster
 }
 
 // leftover returns what was done to the machine, and is undone once it is back in the pool.
@@ -212,7 +212,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 			"machine %s (%s), which was kept, %s: it is given back",
 			m.Hostname, m.SystemID, misfit)
 		l.Machines.Include(m.SystemID, l.mark())
-		return proceed, h.record.Store(ctx, func(d *record.Data) { d.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
+		return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
 		return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
 			"machine %s, which was kept for this one, is locked: unlock it in MAAS", m), nil
@@ -274,14 +274,14 @@ func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Mach
 	l.left = h.leftover().On(m)
 	l.left.Storage = false // It goes with the record.
 	if h.Storage != nil {
-		if err := l.record.Store(ctx, func(d *record.Data) { d.Storage = h.Storage }); err != nil {
+		if err := l.record.Store(ctx, func() { l.record.Storage = h.Storage }); err != nil {
 			return proceed, err
 		}
 	}
 	if err := r.acquired(ctx, l, m, "TakenOver"); err != nil {
 		return proceed, err
 	}
-	if err := h.record.Store(ctx, func(d *record.Data) { d.DropKept(h.SystemID) }); err != nil {
+	if err := h.record.Store(ctx, func() { h.record.DropKept(h.SystemID) }); err != nil {
 		return proceed, err
 	}
 	return r.inclusion(ctx, l)
@@ -309,8 +309,8 @@ func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (ou
 	l.Machines.Include(h.SystemID, l.mark()) // If it comes back, anybody may have it.
 	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
-	if err := l.record.Store(ctx, func(d *record.Data) { d.Lost = message }); err != nil {
+	if err := l.record.Store(ctx, func() { l.record.Lost = message }); err != nil {
 		return proceed, err
 	}
-	return proceed, h.record.Store(ctx, func(d *record.Data) { d.DropKept(h.SystemID) })
+	return proceed, h.record.Store(ctx, func() { h.record.DropKept(h.SystemID) })
 }

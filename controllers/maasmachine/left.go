@@ -38,7 +38,7 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 		if l.maas != nil && l.maas.Device {
 			left.Device = l.maas.SystemID
 		}
-		remembered, err := recorded.Add(ctx, func(d *record.Data) bool { return d.Leave(left, now) })
+		remembered, err := recorded.Add(ctx, func() bool { return recorded.Leave(left, now) })
 		if err != nil {
 			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
 		}
@@ -103,11 +103,11 @@ func (r *Reconciler) awaitName(ctx context.Context, l *life) error {
 
 // readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may
 // write it, and holds nobody's deletion by that.
-func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *record.Record {
+func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *record.Host {
 	if host == nil {
 		return nil
 	}
-	recorded, err := r.Records.Open(host)
+	recorded, err := r.Records.OpenHost(host)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "An LXDHost can't remember that a VM may be left", "lxdHost", client.ObjectKeyFromObject(host))
 		return nil

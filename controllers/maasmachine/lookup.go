@@ -234,9 +234,9 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 // store records the machine's id at once: from here on it can't be lost. runs is the host of a VM that MAAS does not
 // switch; it is recorded with the id of the VM's device, and with no other.
 func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) error {
-	return l.record.Store(ctx, func(d *record.Data) {
-		d.Acquired()
-		d.Lost, d.Runs = "", runs
+	return l.record.Store(ctx, func() {
+		l.record.Acquired()
+		l.record.Lost, l.record.Runs = "", runs
 	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 	}, l.recordLeft)

@@ -43,7 +43,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms),
 			text.List(vms, maxNamed)), nil
 	}
-	if !isOutOfService(l.record.Data) {
+	if !isOutOfService(l.record.MachineData) {
 		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
 			return out, err
 		}

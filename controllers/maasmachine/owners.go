@@ -29,7 +29,7 @@ type owners struct {
 	maasCluster *infrav1.MaasCluster // nil if there is none yet, or any more
 	original    *infrav1.MaasCluster // the MaasCluster that maasCluster was copied from; nil if it is no copy
 	maasMachine *infrav1.MaasMachine
-	record      *record.Record // of maasMachine
+	record      *record.Machine // of maasMachine
 }
 
 // owners reads the owners; it returns nil while they do not exist yet. An object that is being deleted is reconciled

@@ -699,7 +699,7 @@ func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
 }
 
 func isHandedBackIn(m *infrav1.MaasMachine) bool {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	return err == nil && recorded.GivenBack != nil && recorded.In(undoing)
 }
 

@@ -41,7 +41,7 @@ func (r *Reconciler) whyFailed(l *life) string {
 }
 
 // toQuarantine is quarantine.Machine, or quarantine.Proven.
-type toQuarantine func(context.Context, *record.Record, *scope.Machine, *maas.Machine, string) error
+type toQuarantine func(context.Context, *record.Machine, *scope.Machine, *maas.Machine, string) error
 
 // recordFailure quarantines a machine that failed, so that neither this nor another manager allocates it next. What
 // MAAS refuses stops nothing. The error is of Kubernetes, or maas.Unavailable: then the same again may succeed.

@@ -92,11 +92,11 @@ func recordDeletion(ctx context.Context, l *life, ref string) error {
 	if l.record.In(releasing) && (ref == "" || slices.Contains(l.record.Hosts, ref)) {
 		return nil
 	}
-	return l.record.Store(ctx, func(d *record.Data) {
+	return l.record.Store(ctx, func() {
 		if ref != "" {
-			d.AddHost(ref)
+			l.record.AddHost(ref)
 		}
-		d.Enter(releasing, l.clock.Now())
+		l.record.Enter(releasing, l.clock.Now())
 	})
 }
 
@@ -272,7 +272,7 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back *lxd.VM) (times int, err error) {
 	check := l.record.CleanupSoFar()
 	if back.HostRef != ref {
-		if err := l.record.Store(ctx, func(d *record.Data) { d.AddHost(back.HostRef) }); err != nil {
+		if err := l.record.Store(ctx, func() { l.record.AddHost(back.HostRef) }); err != nil {
 			return 0, err
 		}
 	}

@@ -34,7 +34,7 @@ func TestWaitForADeadHostContinuesAfterARestart(t *testing.T) {
 		l.Machine = scopeOf(m)
 		out, err := r.hostUnreachable(t.Context(), l, "1/h", why, began.Add(step.after))
 		m = &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
-		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.Data)}
+		m.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, l.record.MachineData)}
 		if err != nil || out.Waits() != step.waits {
 			t.Errorf("after %s it waits: %t, want %t", step.after, out.Waits(), step.waits)
 		}

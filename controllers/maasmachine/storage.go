@@ -213,7 +213,7 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 			return out, err
 		}
 	}
-	if err := l.record.Store(ctx, func(d *record.Data) { d.Storage = nil }); err != nil {
+	if err := l.record.Store(ctx, func() { l.record.Storage = nil }); err != nil {
 		return proceed, err
 	}
 	l.Machines.Include(id, l.mark())
@@ -247,9 +247,9 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.maas, l.left = m, l.Machines.LeftOn(m, l.mark())
 	l.Machines.Exclude(m, l.mark(), machine.Leftover{Storage: true})
-	err := l.record.Store(ctx, func(d *record.Data) {
-		d.Acquired() // The machine is found by our agent name, until it is released.
-		d.Storage = &record.StorageLayout{SystemID: m.SystemID}
+	err := l.record.Store(ctx, func() {
+		l.record.Acquired() // The machine is found by our agent name, until it is released.
+		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}
 	}, l.recordLeft)
 	if err != nil {
 		return proceed, err

@@ -17,7 +17,7 @@ import (
 // lifeOf returns a machine for one reconcile, without a cluster.
 func lifeOf(t testing.TB, m *infrav1.MaasMachine) *life {
 	t.Helper()
-	opened, err := (&record.Records{}).Open(m)
+	opened, err := (&record.Records{}).OpenMachine(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func erasing(erase infrav1.EraseMode) infrav1.MaasMachineSpec {
 }
 
 // recordText returns the annotation for a record.
-func recordText(t testing.TB, data record.Data) string {
+func recordText(t testing.TB, data record.MachineData) string {
 	t.Helper()
 	text, err := json.Marshal(data)
 	if err != nil {

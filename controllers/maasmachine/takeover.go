@@ -11,7 +11,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // takeover marks a VM as ours, before it is deleted, that MAAS composed on a VM host when it had some: MAAS would delete
@@ -44,9 +43,9 @@ func (r *Reconciler) adoptComposed(ctx context.Context, l *life) error {
 	if err != nil || host == nil {
 		return err
 	}
-	err = l.record.Store(ctx, func(d *record.Data) {
-		d.DropHost(from)
-		d.AddHost(l.Machines.LXD().HostRef(*host))
+	err = l.record.Store(ctx, func() {
+		l.record.DropHost(from)
+		l.record.AddHost(l.Machines.LXD().HostRef(*host))
 	})
 	if err == nil {
 		l.MaasMachine.Status.LXDHost = host.Name

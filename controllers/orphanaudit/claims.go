@@ -53,7 +53,7 @@ func ReadClaims(
 			Namespace: c.Namespace, Name: c.Name, OwnerID: c.Annotations[infrav1.OwnerIDAnnotation],
 			Paused: annotations.HasPaused(c) || (cluster != nil && annotations.IsPaused(cluster, c)),
 		})
-		recorded, err := record.Of(c)
+		recorded, err := record.OfCluster(c)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading which machines are kept for MaasCluster %s/%s: %w", c.Namespace, c.Name, err)
 		}

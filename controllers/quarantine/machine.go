@@ -37,7 +37,7 @@ func (e *NotOursError) Error() string {
 // rec is the MaasMachine's record; the caller closes it. If MAAS refuses, this process leaves the machine alone as long
 // as it runs; the error is then maas.Forbidden the first time, and nil later. After any other error, the same call
 // again completes it.
-func Machine(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.Machine, why string) error {
+func Machine(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string) error {
 	if s.IsLXD() || rec.Quarantine == record.Quarantined {
 		return nil
 	}
@@ -52,7 +52,7 @@ func Machine(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.
 }
 
 // Proven is Machine for a caller who has just proven that the machine is ours.
-func Proven(ctx context.Context, rec *record.Record, s *scope.Machine, m *maas.Machine, why string) error {
+func Proven(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string) error {
 	if s.IsLXD() || rec.Quarantine == record.Quarantined {
 		return nil
 	}

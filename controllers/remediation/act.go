@@ -81,7 +81,7 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 	if v := unfit(f); v != nil {
 		return r.follow(ctx, s, *v)
 	}
-	rec, err := r.Records.Open(s.maasMachine)
+	rec, err := r.Records.OpenMachine(s.maasMachine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -98,14 +98,14 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 }
 
 // vm returns a VM that its host switches.
-func (s *subject) vm(rec *record.Record) lxd.VM {
+func (s *subject) vm(rec *record.Machine) lxd.VM {
 	vm := s.inMAAS.VM(s.maasMachine.Spec.SystemID)
 	vm.HostRef, vm.HostFirst = rec.Runs, true
 	return vm
 }
 
 // switches returns the request that switches the machine, and its operation.
-func (s *subject) switches(machine *maas.Machine, rec *record.Record, on bool) (record.Op, func(context.Context, maas.Permit) error) {
+func (s *subject) switches(machine *maas.Machine, rec *record.Machine, on bool) (record.Op, func(context.Context, maas.Permit) error) {
 	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
 	if on {
 		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
@@ -125,7 +125,7 @@ func (s *subject) switches(machine *maas.Machine, rec *record.Record, on bool) (
 
 // power returns the power of a machine. A BMC that does not respond is an error of its own, not of MAAS, which was read
 // just before.
-func (r *Reconciler) power(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Record) (string, error) {
+func (r *Reconciler) power(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Machine) (string, error) {
 	if machine.Device {
 		return s.inMAAS.Machines.LXD().PowerOf(ctx, s.vm(rec))
 	}
@@ -139,7 +139,7 @@ func (r *Reconciler) power(ctx context.Context, s *subject, machine *maas.Machin
 
 // ask asks MAAS to switch the machine. The request is counted before it is sent, so that a manager that takes over does
 // not begin to count anew.
-func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Record) error {
+func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Machine) error {
 	before := s.progress()
 	counted := before
 	counted.Requests++
@@ -235,7 +235,7 @@ func (r *Reconciler) quarantine(ctx context.Context, s *subject) error {
 	if err != nil || f.machine == nil {
 		return err
 	}
-	rec, err := r.Records.Open(s.maasMachine)
+	rec, err := r.Records.OpenMachine(s.maasMachine)
 	if err != nil {
 		return err
 	}

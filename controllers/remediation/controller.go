@@ -134,7 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, unreadable, err := objects.NewPatcher(remediation, r.Records)
+	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, remediation, r.Records.OpenRemediation)
 	if err != nil || unreadable != nil {
 		return ctrl.Result{}, errors.Join(err, unreadable)
 	}
@@ -185,7 +185,7 @@ func (r *Reconciler) proceed(ctx context.Context, s *subject) (ctrl.Result, erro
 }
 
 // letGo removes the finalizer.
-func letGo(ctx context.Context, rec *record.Record) error {
+func letGo(ctx context.Context, rec *record.Remediation) error {
 	err := rec.Write(ctx, func(o client.Object) { controllerutil.RemoveFinalizer(o, infrav1.RemediationFinalizer) })
 	return client.IgnoreNotFound(err)
 }

@@ -28,7 +28,7 @@ import (
 // subject is what a remediation is about, for one reconcile.
 type subject struct {
 	remediation *infrav1.MaasRemediation
-	record      *record.Record // of the remediation
+	record      *record.Remediation // of the remediation
 	machine     *clusterv1.Machine
 	cluster     *clusterv1.Cluster
 	maasMachine *infrav1.MaasMachine // nil: there is none
@@ -184,7 +184,7 @@ func (r *Reconciler) quorumWithout(ctx context.Context, s *subject) (string, err
 // isDown reports whether a remediation switches a Machine's machine off now.
 func isDown(m *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
 	for i := range remediations {
-		recorded, err := record.Of(&remediations[i])
+		recorded, err := record.OfRemediation(&remediations[i])
 		if err != nil || recorded.Remediation == nil || !clusters.IsOwnedBy(&remediations[i], clusters.MachineKind, m) {
 			continue
 		}

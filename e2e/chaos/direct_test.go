@@ -234,7 +234,7 @@ func (d *directHosts) findings(ctx context.Context, cluster string) ([]audit.Fin
 
 // mayBeOn reports whether a host has the machine's VM, or is to be searched for it.
 func mayBeOn(m *infrav1.MaasMachine, host string) bool {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	return m.Status.LXDHost == host || err == nil && slices.Contains(recorded.Hosts, lxd.DirectRef(namespace, host))
 }
 

@@ -96,6 +96,6 @@ func (o own) keeps(ctx context.Context, name string) (kept int, err error) {
 	if err := box.Client.Get(ctx, o.key, maasCluster); err != nil {
 		return 0, fmt.Errorf("reading what %s keeps: %w", o.key, err)
 	}
-	recorded, err := record.Of(maasCluster)
+	recorded, err := record.OfCluster(maasCluster)
 	return len(recorded.Kept), err
 }

@@ -81,7 +81,7 @@ func (w *walker) waitKept(t *testing.T, cluster client.ObjectKey, want int) {
 		if err := box.Client.Get(t.Context(), cluster, maasCluster); err != nil {
 			return false, "", err
 		}
-		recorded, err := record.Of(maasCluster)
+		recorded, err := record.OfCluster(maasCluster)
 		return len(recorded.Kept) == want, fmt.Sprint(len(recorded.Kept)), err
 	})
 	if err != nil {

@@ -117,7 +117,7 @@ func keepOne(l *life.Life) {
 			if err := l.Box.Client.Get(l.Context(), l.Key, cluster); err != nil {
 				return false, "", err
 			}
-			recorded, err := record.Of(cluster)
+			recorded, err := record.OfCluster(cluster)
 			return len(recorded.Kept) == want, fmt.Sprint(len(recorded.Kept)), err
 		})
 	}

@@ -854,7 +854,7 @@ func TestAMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T) {
 func TestAMachineThatIsKeptIsClaimed(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	kept, err := json.Marshal(record.Data{Kept: []record.KeptMachine{{SystemID: b.metal.SystemID, Machine: "worker", Spec: b.worker.Spec}}})
+	kept, err := json.Marshal(record.ClusterData{Kept: []record.KeptMachine{{SystemID: b.metal.SystemID, Machine: "worker", Spec: b.worker.Spec}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -892,7 +892,7 @@ func TestAKeptMachineThatWasGivenBackIsNotDoubledByTheNextWhoHasIt(t *testing.T)
 	b.create(next)
 	for _, givenBack := range []bool{false, true} {
 		kept := record.KeptMachine{SystemID: b.metal.SystemID, Machine: "worker", Spec: b.worker.Spec, GivenBack: givenBack}
-		text, err := json.Marshal(record.Data{Kept: []record.KeptMachine{kept}})
+		text, err := json.Marshal(record.ClusterData{Kept: []record.KeptMachine{kept}})
 		if err != nil {
 			t.Fatal(err)
 		}

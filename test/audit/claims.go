@@ -121,7 +121,7 @@ func readClaims(ctx context.Context, reader client.Reader, in func(namespace str
 // keptBy returns the MaasMachines that are gone and whose machines a MaasCluster keeps. A machine that is being taken is the
 // next one's.
 func keptBy(m *infrav1.MaasCluster, one cluster) (gone []*object, err error) {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfCluster(m)
 	if err != nil {
 		return nil, fmt.Errorf("reading the record of MaasCluster %s/%s: %w", m.Namespace, m.Name, err)
 	}

@@ -254,7 +254,7 @@ func (a *Auditor) forgotten(now *maasState, c *claims, marks marks, vm simulator
 // deleted.
 func (c *claims) remembers(host simulator.VMHost, vm simulator.VM) bool {
 	return slices.ContainsFunc(c.objects, func(o *object) bool {
-		recorded, err := record.Of(&o.MaasMachine)
+		recorded, err := record.OfMachine(&o.MaasMachine)
 		return err == nil && o.cluster.owner != "" && o.hostname() == vm.Name &&
 			slices.ContainsFunc(recorded.Hosts, func(note string) bool { return strings.HasSuffix(note, "/"+host.Name) })
 	})

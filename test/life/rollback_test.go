@@ -22,10 +22,10 @@ func TestWhatALaterVersionRecordedIsReadAndMissed(t *testing.T) {
 	}
 	const recorded = `{"pending":[{"op":"deploy","at":"2026-11-26T16:00:00Z"}],` +
 		`"kept":[{"systemID":"abc","machine":"m","labels":{"a":"b"},"spec":{"image":"ubuntu/jammy"}}]}`
-	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default", Name: "m", UID: "m", Annotations: map[string]string{infrav1.RecordAnnotation: recorded},
+	cluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "c", UID: "c", Annotations: map[string]string{infrav1.RecordAnnotation: recorded},
 	}}
-	cluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c"}}
+	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m", UID: "m"}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, cluster).Build()
 	rolledBack, err := RollBack(t.Context(), kube)
 	if err != nil || rolledBack.Objects() != 2 {
@@ -34,10 +34,10 @@ func TestWhatALaterVersionRecordedIsReadAndMissed(t *testing.T) {
 	if lost, err := rolledBack.Lost(t.Context()); err != nil || len(lost) > 0 {
 		t.Errorf("lost at once: %q, %v", lost, err)
 	}
-	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
 		t.Fatal(err)
 	}
-	data, err := record.Of(m)
+	data, err := record.OfCluster(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func TestWhatALaterVersionRecordedIsReadAndMissed(t *testing.T) {
 	if data.Unknown == "" || pending.Unknown == "" || kept.Unknown == "" || len(kept.Labels) != 1 {
 		t.Errorf("this version reads %+v", data)
 	}
-	m.Annotations[infrav1.RecordAnnotation] = recorded
-	if err := kube.Update(t.Context(), m); err != nil {
+	cluster.Annotations[infrav1.RecordAnnotation] = recorded
+	if err := kube.Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
 	if lost, err := rolledBack.Lost(t.Context()); err != nil || len(lost) != 1 {

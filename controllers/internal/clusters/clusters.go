@@ -85,7 +85,7 @@ func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
 // NothingAcquired reports whether MAAS was never asked for a machine, or refused, and no VM can exist that MAAS does
 // not know, and no machine has a storage layout of ours, or is excluded for it.
 func NothingAcquired(m *infrav1.MaasMachine) bool {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && !recorded.MayChangeHost() &&
 		len(recorded.Hosts) == 0 && !recorded.Registers && recorded.Storage == nil && recorded.Excluded == ""
 }

@@ -126,7 +126,7 @@ func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluste
 		return nil, fmt.Errorf("listing MaasRemediations: %w", err)
 	}
 	return slices.DeleteFunc(list.Items, func(r infrav1.MaasRemediation) bool {
-		recorded, err := record.Of(&r)
+		recorded, err := record.OfRemediation(&r)
 		return err != nil || recorded.Remediation == nil || recorded.Remediation.PowerCycles == 0 ||
 			!r.DeletionTimestamp.IsZero()
 	}), nil

@@ -41,7 +41,7 @@ type member struct {
 // remedy returns the member's remediation. That of one that is healed is being deleted.
 func (m member) remedy(t *testing.T) *infrav1.MaasRemediation {
 	t.Helper()
-	text, err := json.Marshal(record.Data{Remediation: &infrav1.RemediationProgress{PowerCycles: m.remedied}})
+	text, err := json.Marshal(record.RemediationData{Remediation: &infrav1.RemediationProgress{PowerCycles: m.remedied}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func OwnerIDInvalid() *report.Problem {
 // WasAskedFor reports whether MAAS was asked for a machine. A system id alone does not prove it: the user may have
 // chosen it.
 func WasAskedFor(m *infrav1.MaasMachine) bool {
-	recorded, err := record.Of(m)
+	recorded, err := record.OfMachine(m)
 	asked := err != nil || recorded.MayAcquire() || len(recorded.Hosts) > 0
 	return asked || m.Annotations[infrav1.OwnerIDAnnotation] != "" || m.Spec.ProviderID != ""
 }

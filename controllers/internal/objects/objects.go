@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // patchable is an API object that knows how to copy itself.
@@ -66,30 +65,39 @@ func patchWith[T any, P patchable[T]](
 	return after.GetResourceVersion(), nil
 }
 
-// Patcher stores the results of a reconcile at its end, in few patches.
-type Patcher struct {
-	*patch.Helper
-	Record *record.Record // nil if it can't be read
-	read   string         // the resource version as read
+// opened is the record of an object, as a pointer.
+type opened interface {
+	comparable
+	Close(ctx context.Context) error
+	LeaveOut()
 }
 
-// NewPatcher makes a patcher. unreadable is why the record can't be read; the reconcile must do nothing else then.
-func NewPatcher(object client.Object, records *record.Records) (p *Patcher, unreadable, err error) {
-	helper, err := patch.NewHelper(object, records.Client)
+// Patcher stores the results of a reconcile at its end, in few patches.
+type Patcher[R opened] struct {
+	*patch.Helper
+	Record R      // nil if it can't be read
+	read   string // the resource version as read
+}
+
+// NewPatcher makes a patcher, and opens the record. unreadable is why that can't be read; the reconcile must do nothing
+// else then.
+func NewPatcher[O client.Object, R opened](c client.Client, object O, open func(O) (R, error)) (p *Patcher[R], unreadable, err error) {
+	helper, err := patch.NewHelper(object, c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing to patch: %w", err)
 	}
-	record, unreadable := records.Open(object)
-	return &Patcher{helper, record, object.GetResourceVersion()}, unreadable, nil
+	record, unreadable := open(object)
+	return &Patcher[R]{helper, record, object.GetResourceVersion()}, unreadable, nil
 }
 
 // Store patches the object with the conditions that its reconciler owns.
-func (p *Patcher) Store(ctx context.Context, object client.Object, owned []string) error {
+func (p *Patcher[R]) Store(ctx context.Context, object client.Object, owned []string) error {
 	if !object.GetDeletionTimestamp().IsZero() && len(object.GetFinalizers()) == 0 {
 		return nil // Kubernetes removed it with its last finalizer.
 	}
 	var failed error
-	if p.Record != nil {
+	var none R
+	if p.Record != none {
 		failed = p.Record.Close(ctx)
 		p.Record.LeaveOut()
 	}

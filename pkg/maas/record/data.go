@@ -3,21 +3,28 @@
 package record
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// Data is the content of infrav1.RecordAnnotation, as JSON. It holds only what must survive a lost status.
-type Data struct {
+// Calls is what is recorded of objects of all kinds.
+type Calls struct {
 	// Pending are the calls whose outcome is not known; at most one for each operation, the latest.
 	Pending []Pending `json:"pending,omitempty"`
+
+	Unknown `json:"-"`
+}
+
+// MachineData is what is recorded of a MaasMachine. As the others it holds only what must survive a lost status, and is
+// the content of infrav1.RecordAnnotation, as JSON.
+type MachineData struct {
+	Calls
 	// Deployed is the machine that MAAS deploys, or has deployed, because this object asked for it; "" if there is
 	// none.
 	Deployed string `json:"deployed,omitempty"`
@@ -49,16 +56,29 @@ type Data struct {
 	// Excluded is the machine that got a tag in MAAS, or may have, which keeps it from being allocated until all that
 	// is recorded here is undone; "" if there is none.
 	Excluded string `json:"excluded,omitempty"`
-	// Remediation is how far a MaasRemediation is. The status shows it.
-	Remediation *infrav1.RemediationProgress `json:"remediation,omitempty"`
 	// Lost is the machine that was kept for this object and that another user got, for people; "" if there is none.
 	Lost string `json:"lost,omitempty"`
-	// Kept are machines of a MaasCluster that wait for the next Machine of their owner.
-	Kept []KeptMachine `json:"kept,omitempty"`
-	// Left are VMs that may be left on an LXDHost, which could not be asked when their MaasMachines were deleted.
-	Left []LeftVM `json:"left,omitempty"`
+}
 
-	Unknown `json:"-"`
+// ClusterData is what is recorded of a MaasCluster.
+type ClusterData struct {
+	Calls
+	// Kept are machines that wait for the next Machine of their owner.
+	Kept []KeptMachine `json:"kept,omitempty"`
+}
+
+// HostData is what is recorded of an LXDHost.
+type HostData struct {
+	Calls
+	// Left are VMs that may be left there: it could not be asked when their MaasMachines were deleted.
+	Left []LeftVM `json:"left,omitempty"`
+}
+
+// RemediationData is what is recorded of a MaasRemediation.
+type RemediationData struct {
+	Calls
+	// Remediation is how far it is. The status shows it.
+	Remediation *infrav1.RemediationProgress `json:"remediation,omitempty"`
 }
 
 // StorageLayout is a storage layout that was set on a bare-metal machine.
@@ -130,64 +150,62 @@ type Cleanup struct {
 	Unknown `json:"-"`
 }
 
-// Of returns the record of an object. It returns an error if an edit has made the record unreadable: nothing may be
-// done then, because the pending calls are not known.
-func Of(object client.Object) (Data, error) {
-	var data Data
-	text := object.GetAnnotations()[infrav1.RecordAnnotation]
-	if text == "" {
-		return data, nil
-	}
-	if err := json.Unmarshal([]byte(text), &data); err != nil {
-		return Data{}, fmt.Errorf("reading the annotation %s: %w; restore it, or remove it if MAAS has nothing of this object that is not recorded in its spec",
-			infrav1.RecordAnnotation, err)
-	}
-	return data, nil
+// OfMachine returns what is recorded of a MaasMachine. It returns an error if an edit has made the record unreadable:
+// nothing may be done then, because the pending calls are not known.
+func OfMachine(m *infrav1.MaasMachine) (MachineData, error) { return of[MachineData](m) }
+
+// OfCluster returns what is recorded of a MaasCluster, as OfMachine does.
+func OfCluster(c *infrav1.MaasCluster) (ClusterData, error) { return of[ClusterData](c) }
+
+// OfHost returns what is recorded of an LXDHost, as OfMachine does.
+func OfHost(h *infrav1.LXDHost) (HostData, error) { return of[HostData](h) }
+
+// OfRemediation returns what is recorded of a MaasRemediation, as OfMachine does.
+func OfRemediation(r *infrav1.MaasRemediation) (RemediationData, error) {
+	return of[RemediationData](r)
 }
 
-// text returns the annotation's value; "" if there is nothing to record.
-func (d *Data) text() string {
-	text, _ := json.Marshal(d) // All of Data can be marshalled.
-	if string(text) == "{}" {
-		return ""
-	}
-	return string(text)
+func of[D any](object client.Object) (data D, err error) {
+	err = read(textOf(object), &data)
+	return data, err
 }
+
+func textOf(object client.Object) string { return object.GetAnnotations()[infrav1.RecordAnnotation] }
 
 // MayAcquire reports whether a call is pending that may give the object a machine, a VM or an address.
-func (d *Data) MayAcquire() bool {
-	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.acquires() || p.Op == LateClaim })
+func (c *Calls) MayAcquire() bool {
+	return slices.ContainsFunc(c.Pending, func(p Pending) bool { return p.Op.acquires() || p.Op == LateClaim })
 }
 
 // Reclaim records that of a pending TakeOver only the claim may still take effect, see LateClaim.
-func (d *Data) Reclaim() {
-	if at := slices.IndexFunc(d.Pending, func(p Pending) bool { return p.Op == TakeOver }); at >= 0 {
-		late := d.Pending[at]
+func (c *Calls) Reclaim() {
+	if at := slices.IndexFunc(c.Pending, func(p Pending) bool { return p.Op == TakeOver }); at >= 0 {
+		late := c.Pending[at]
 		late.Op = LateClaim
-		d.Pending = append(without(without(d.Pending, TakeOver), LateClaim), late)
+		c.Pending = append(without(without(c.Pending, TakeOver), LateClaim), late)
 	}
 }
 
 // MayChangeHost reports whether a call is pending that may stop or delete a VM on its host.
-func (d *Data) MayChangeHost() bool {
-	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op.isOnHost() })
+func (c *Calls) MayChangeHost() bool {
+	return slices.ContainsFunc(c.Pending, func(p Pending) bool { return p.Op.isOnHost() })
 }
 
 // IsPending reports whether the outcome of a call is not known.
-func (d *Data) IsPending(op Op) bool {
-	return slices.ContainsFunc(d.Pending, func(p Pending) bool { return p.Op == op })
+func (c *Calls) IsPending(op Op) bool {
+	return slices.ContainsFunc(c.Pending, func(p Pending) bool { return p.Op == op })
 }
 
 // Done removes a pending call whose outcome is known by now.
-func (d *Data) Done(op Op) { d.Pending = without(d.Pending, op) }
+func (c *Calls) Done(op Op) { c.Pending = without(c.Pending, op) }
 
 // Acquired removes the pending calls that acquire something: their outcome is known.
-func (d *Data) Acquired() {
-	d.Pending = slices.DeleteFunc(slices.Clone(d.Pending), func(p Pending) bool { return p.Op.acquires() })
+func (c *Calls) Acquired() {
+	c.Pending = slices.DeleteFunc(slices.Clone(c.Pending), func(p Pending) bool { return p.Op.acquires() })
 }
 
 // Enter returns how long the object has been in a phase, and records when it enters one. "" is no phase.
-func (d *Data) Enter(phase string, now time.Time) time.Duration {
+func (d *MachineData) Enter(phase string, now time.Time) time.Duration {
 	if phase == "" {
 		d.Phase = nil
 		return 0
@@ -200,36 +218,31 @@ func (d *Data) Enter(phase string, now time.Time) time.Duration {
 }
 
 // In reports whether the object is in one of these phases.
-func (d *Data) In(phases ...string) bool {
+func (d *MachineData) In(phases ...string) bool {
 	return d.Phase != nil && slices.Contains(phases, d.Phase.Name)
 }
 
 // CleanupSoFar returns the progress of the cleanup.
-func (d *Data) CleanupSoFar() Cleanup {
-	if d.Cleanup == nil {
-		return Cleanup{}
-	}
-	return *d.Cleanup
-}
+func (d *MachineData) CleanupSoFar() Cleanup { return ptr.Deref(d.Cleanup, Cleanup{}) }
 
 // maxHosts bounds on how many hosts a VM may be made: the record must stay smaller than Kubernetes' limit. A host is
 // one of them until it says that it has not the VM.
 const maxHosts = 32
 
 // MayAddHost reports whether the VM may be made on a host.
-func (d *Data) MayAddHost(host string) bool {
+func (d *MachineData) MayAddHost(host string) bool {
 	return len(d.Hosts) < maxHosts || slices.Contains(d.Hosts, host)
 }
 
 // AddHost records that a host may have the VM.
-func (d *Data) AddHost(host string) {
+func (d *MachineData) AddHost(host string) {
 	if !slices.Contains(d.Hosts, host) {
 		d.Hosts = append(slices.Clone(d.Hosts), host)
 	}
 }
 
 // DropHost records that a host does not have the VM.
-func (d *Data) DropHost(host string) {
+func (d *MachineData) DropHost(host string) {
 	d.Hosts = slices.DeleteFunc(slices.Clone(d.Hosts), func(other string) bool { return other == host })
 }
 
@@ -237,7 +250,7 @@ func (d *Data) DropHost(host string) {
 func asStored(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }
 
 // StorageOn returns the layout that was set on a machine, or nil.
-func (d *Data) StorageOn(systemID string) *StorageLayout {
+func (d *MachineData) StorageOn(systemID string) *StorageLayout {
 	if d.Storage == nil || d.Storage.SystemID != systemID {
 		return nil
 	}

@@ -5,44 +5,46 @@ package record
 import (
 	"context"
 	"errors"
-	"slices"
 
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Giving returns the record of giving back a machine that is kept: a part of this one, which must be opened anew
-// afterwards. It is in the object that keeps the machine, so giving back makes no other.
-func (r *Record) Giving(systemID string) (*Record, error) {
-	giving := *r
-	giving.kept = systemID
-	return &giving, giving.enter(r.Data)
-}
-
 var errNotKept = errors.New("the machine is not kept any more")
 
-// enter takes the record of the machine from that of the object.
-func (r *Record) enter(whole Data) error {
-	kept := whole.KeptNamed(r.kept)
-	switch {
-	case kept == nil:
-		return errNotKept
-	case kept.Giving != nil:
-		r.Data = *kept.Giving
-	default:
-		r.Data = Data{Storage: kept.Storage}
+// Giving returns the record of giving back a machine that is kept: a part of this one, which must be opened anew
+// afterwards. It is in the object that keeps the machine, so giving back makes no other.
+func (r *Cluster) Giving(systemID string) (*Machine, error) {
+	m, whole := &Machine{Record: r.Record}, &ClusterData{}
+	m.calls = &m.Calls
+	m.load = func(text string) error {
+		if err := read(text, whole); err != nil {
+			return err
+		}
+		if m.kept = whole.KeptNamed(systemID); m.kept == nil {
+			return errNotKept
+		}
+		m.MachineData = ptr.Deref(m.kept.Giving, MachineData{Storage: m.kept.Storage})
+		return nil
 	}
-	r.whole = whole
-	return nil
+	m.text = func() string {
+		own := m.MachineData
+		m.kept.Giving = &own
+		return write(whole)
+	}
+	return m, m.load(r.text())
 }
 
 // Explain records what giving the machine back waits for. It is stored with the next change.
-func (r *Record) Explain(reason, message string) { r.whole.ExplainKept(r.kept, reason, message) }
+func (r *Machine) Explain(reason, message string) {
+	r.kept.Reason, r.kept.Message = reason, brief(message)
+}
 
 // Forget removes an annotation of the machine's object, as what it says is undone. If the machine is kept, the record
 // has it.
-func (r *Record) Forget(ctx context.Context, annotation string) error {
-	if r.kept != "" {
-		r.whole.forgetKept(r.kept, annotation)
+func (r *Machine) Forget(ctx context.Context, annotation string) error {
+	if r.kept != nil {
+		delete(r.kept.Annotations, annotation)
 		return r.Write(ctx)
 	}
 	return r.Write(ctx, func(object client.Object) {
@@ -50,17 +52,4 @@ func (r *Record) Forget(ctx context.Context, annotation string) error {
 		delete(annotations, annotation)
 		object.SetAnnotations(annotations)
 	})
-}
-
-// text returns the annotation's value with this record in it.
-func (r *Record) text() string {
-	if r.kept == "" {
-		return r.Data.text()
-	}
-	whole, own := r.whole, r.Data
-	whole.Kept = slices.Clone(whole.Kept)
-	if kept := whole.KeptNamed(r.kept); kept != nil {
-		kept.Giving = &own
-	}
-	return whole.text()
 }

@@ -43,7 +43,7 @@ type KeptMachine struct {
 	Storage     *StorageLayout          `json:"storage,omitempty"`
 
 	// Giving is how far giving it back is: its own record; nil before that began.
-	Giving *Data `json:"giving,omitempty"`
+	Giving *MachineData `json:"giving,omitempty"`
 	// Reason and Message say what it waits for then.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -53,7 +53,7 @@ type KeptMachine struct {
 
 // KeepMachine records that a machine waits: of its MaasMachine only what the next one, or giving it back, needs. It
 // returns false if the record is full.
-func (d *Data) KeepMachine(m KeptMachine, now time.Time, lasts time.Duration) bool {
+func (d *ClusterData) KeepMachine(m KeptMachine, now time.Time, lasts time.Duration) bool {
 	if d.KeptNamed(m.SystemID) != nil {
 		return true
 	}
@@ -81,7 +81,7 @@ func needed(m KeptMachine) (labels, annotations map[string]string, spec infrav1.
 }
 
 // KeptNamed returns a machine that waits, or nil.
-func (d *Data) KeptNamed(systemID string) *KeptMachine {
+func (d *ClusterData) KeptNamed(systemID string) *KeptMachine {
 	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.SystemID == systemID })
 	if at < 0 {
 		return nil
@@ -89,26 +89,9 @@ func (d *Data) KeptNamed(systemID string) *KeptMachine {
 	return &d.Kept[at]
 }
 
-// ExplainKept records what giving a machine back waits for.
-func (d *Data) ExplainKept(systemID, reason, message string) {
-	d.Kept = slices.Clone(d.Kept)
-	if k := d.KeptNamed(systemID); k != nil {
-		k.Reason, k.Message = reason, brief(message)
-	}
-}
-
-// forgetKept removes an annotation of a machine that waits.
-func (d *Data) forgetKept(systemID, annotation string) {
-	d.Kept = slices.Clone(d.Kept)
-	if k := d.KeptNamed(systemID); k != nil {
-		k.Annotations = maps.Clone(k.Annotations)
-		delete(k.Annotations, annotation)
-	}
-}
-
 // TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already,
 // or the first that fits; nil if there is none.
-func (d *Data) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
+func (d *ClusterData) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
 	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == by })
 	if at < 0 {
 		at = slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == "" && !k.GivenBack && fits(k) })
@@ -116,15 +99,13 @@ func (d *Data) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine 
 	if at < 0 {
 		return nil
 	}
-	d.Kept = slices.Clone(d.Kept)
 	d.Kept[at].TakenBy = by
 	taken := d.Kept[at]
 	return &taken
 }
 
 // ReturnKept records that a MaasMachine does not take a machine any more. It is given back if giveBack is set.
-func (d *Data) ReturnKept(systemID string, by types.UID, giveBack bool) {
-	d.Kept = slices.Clone(d.Kept)
+func (d *ClusterData) ReturnKept(systemID string, by types.UID, giveBack bool) {
 	for i := range d.Kept {
 		if k := &d.Kept[i]; k.SystemID == systemID && k.TakenBy == by {
 			k.TakenBy, k.GivenBack = "", k.GivenBack || giveBack
@@ -133,6 +114,6 @@ func (d *Data) ReturnKept(systemID string, by types.UID, giveBack bool) {
 }
 
 // DropKept records that a machine does not wait any more.
-func (d *Data) DropKept(systemID string) {
+func (d *ClusterData) DropKept(systemID string) {
 	d.Kept = slices.DeleteFunc(slices.Clone(d.Kept), func(k KeptMachine) bool { return k.SystemID == systemID })
 }

@@ -24,7 +24,7 @@ type LeftVM struct {
 	Host string `json:"host"`
 	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`
-	// Addresses are as in Data.
+	// Addresses are as in MachineData.
 	Addresses []string `json:"addresses,omitempty"`
 	// Device is the system id of its device in MAAS, which stays as long as the VM may be there; "" if it has none.
 	Device string `json:"device,omitempty"`
@@ -40,7 +40,7 @@ type LeftVM struct {
 func (v LeftVM) is(other LeftVM) bool { return v.Hostname == other.Hostname && v.Host == other.Host }
 
 // Leave records that a VM may be left on the host. It returns false if the record is full.
-func (d *Data) Leave(vm LeftVM, now time.Time) bool {
+func (d *HostData) Leave(vm LeftVM, now time.Time) bool {
 	if slices.ContainsFunc(d.Left, vm.is) {
 		return true
 	}
@@ -58,8 +58,7 @@ func (v LeftVM) IsKept(why string, namesake bool) bool {
 }
 
 // Keep records why a VM that was left is not deleted. namesake means that there is another one of its name.
-func (d *Data) Keep(vm LeftVM, why string, namesake bool) {
-	d.Left = slices.Clone(d.Left)
+func (d *HostData) Keep(vm LeftVM, why string, namesake bool) {
 	if at := slices.IndexFunc(d.Left, vm.is); at >= 0 {
 		d.Left[at].Kept = brief(why)
 		d.Left[at].Namesakes = d.Left[at].Namesakes || namesake
@@ -67,14 +66,14 @@ func (d *Data) Keep(vm LeftVM, why string, namesake bool) {
 }
 
 // IsLeft reports whether a VM of a hostname may be left.
-func (d *Data) IsLeft(hostname string) bool {
+func (d *HostData) IsLeft(hostname string) bool {
 	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname })
 }
 
 // HoldsName reports whether a VM of the name was left that has a device in MAAS: another one would get its addresses.
-func (d *Data) HoldsName(hostname string) bool {
+func (d *HostData) HoldsName(hostname string) bool {
 	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname && vm.Device != "" })
 }
 
 // Settle records that a VM is not left on the host any more.
-func (d *Data) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }
+func (d *HostData) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }

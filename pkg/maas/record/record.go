@@ -31,29 +31,79 @@ import (
 // MAAS may work on the call for the rest of the settle time.
 const sendWithin = 15 * time.Second
 
-// Record is the record of one object during one reconcile. Changes of Data are stored by the next Call or Store, or by
-// Close.
+// Record is what the records of all kinds of objects have in common, for one reconcile: how calls are made, and how the
+// rest of the record is stored. That is done by the next Call or Store, or by Close.
 type Record struct {
-	Data
 	records *Records
 	object  client.Object
 	opened  string // the annotation's value when the record was opened
 	stored  string // its value in Kubernetes, as far as is known here
 
-	shown bool // see Shown
+	calls *Calls
+	text  func() string           // the annotation's value with what is recorded now
+	load  func(text string) error // makes that what is recorded
 
-	kept  string // the machine that is given back, if this is the part for that; see Giving
-	whole Data   // the rest then
+	shown bool // see Shown
 }
 
-// Open reads the record of an object. Its error is that of Of.
-func (s *Records) Open(object client.Object) (*Record, error) {
-	data, err := Of(object)
-	if err != nil {
+// Machine is the record of a MaasMachine.
+type Machine struct {
+	MachineData
+	Record
+	kept *KeptMachine // nil if the MaasMachine is there: see Giving
+}
+
+// Cluster is the record of a MaasCluster.
+type Cluster struct {
+	ClusterData
+	Record
+}
+
+// Host is the record of an LXDHost.
+type Host struct {
+	HostData
+	Record
+}
+
+// Remediation is the record of a MaasRemediation.
+type Remediation struct {
+	RemediationData
+	Record
+}
+
+// OpenMachine reads the record of a MaasMachine. Its error is that of OfMachine; there is no record then.
+func (s *Records) OpenMachine(m *infrav1.MaasMachine) (*Machine, error) {
+	r := &Machine{}
+	return open(s, m, r, &r.Record, &r.Calls, &r.MachineData)
+}
+
+// OpenCluster reads the record of a MaasCluster, as OpenMachine does.
+func (s *Records) OpenCluster(c *infrav1.MaasCluster) (*Cluster, error) {
+	r := &Cluster{}
+	return open(s, c, r, &r.Record, &r.Calls, &r.ClusterData)
+}
+
+// OpenHost reads the record of an LXDHost, as OpenMachine does.
+func (s *Records) OpenHost(h *infrav1.LXDHost) (*Host, error) {
+	r := &Host{}
+	return open(s, h, r, &r.Record, &r.Calls, &r.HostData)
+}
+
+// OpenRemediation reads the record of a MaasRemediation, as OpenMachine does.
+func (s *Records) OpenRemediation(m *infrav1.MaasRemediation) (*Remediation, error) {
+	r := &Remediation{}
+	return open(s, m, r, &r.Record, &r.Calls, &r.RemediationData)
+}
+
+// open reads the data of a record, of which calls are a part.
+func open[R any](s *Records, object client.Object, whole *R, r *Record, calls *Calls, data any) (*R, error) {
+	text := textOf(object)
+	*r = Record{records: s, object: object, opened: text, stored: text, calls: calls,
+		text: func() string { return write(data) }, load: func(text string) error { return read(text, data) }}
+	if err := r.load(text); err != nil {
 		return nil, err
 	}
-	text := object.GetAnnotations()[infrav1.RecordAnnotation]
-	return &Record{Data: data, records: s, object: object, opened: text, stored: text}, nil
+	return whole, nil
 }
 
 // Call records an operation, calls do, and removes the operation from the record if its outcome is certain and it gave
@@ -98,7 +148,7 @@ func (r *Record) LetGo(
 func (r *Record) OnHost(ctx context.Context, op Op, do func(context.Context, maas.VMPermit) error) error {
 	err := r.Call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForVM(p)) })
 	if err == nil {
-		r.Done(op) // An earlier one may be recorded, whose time was over.
+		r.calls.Done(op) // An earlier one may be recorded, whose time was over.
 	}
 	return err
 }
@@ -113,22 +163,22 @@ func (r *Record) call(
 	ctx, end := guard.Linger(ctx)
 	defer end()
 	now := time.Now()
-	earlier := slices.Clone(r.Pending)
-	r.Pending = append(without(earlier, op), Pending{Op: op, At: asStored(now)})
+	earlier := slices.Clone(r.calls.Pending)
+	r.calls.Pending = append(without(earlier, op), Pending{Op: op, At: asStored(now)})
 	if err := r.Write(ctx, also...); err != nil {
-		r.Pending = earlier
+		r.calls.Pending = earlier
 		return err
 	}
 	err := r.tried(op, do(ctx, permit.Before(now.Add(sendWithin))))
 	if (err == nil && op.acquires()) || (err != nil && !maas.HadNoEffect(err)) {
 		return err
 	}
-	recorded := r.Pending
-	r.Pending = earlier // The outcome of this call is known; that of an earlier one is not.
+	recorded := r.calls.Pending
+	r.calls.Pending = earlier // The outcome of this call is known; that of an earlier one is not.
 	forgotten := r.Write(ctx)
 	if apierrors.IsConflict(forgotten) {
 		// If others have changed the object, it stays: it may be theirs.
-		r.Pending, forgotten = recorded, nil
+		r.calls.Pending, forgotten = recorded, nil
 	}
 	return errors.Join(err, forgotten)
 }
@@ -139,42 +189,39 @@ func without(pending []Pending, op Op) []Pending {
 
 // Store stores at once what change does to the record, and what also does to the object, even if others have changed
 // them. After an error the record in memory is unchanged.
-func (r *Record) Store(ctx context.Context, change func(*Data), also ...func(client.Object)) error {
-	before := r.Data
-	change(&r.Data)
-	err := r.Write(ctx, also...)
-	for range maxConflicts {
-		if !apierrors.IsConflict(err) {
-			break
+func (r *Record) Store(ctx context.Context, change func(), also ...func(client.Object)) error {
+	before := r.text()
+	change()
+	err := r.store(ctx, func(now string) error {
+		err := r.load(now)
+		if err == nil {
+			r.stored, before = now, now
+			change()
 		}
-		var live client.Object
-		if live, err = r.read(ctx); err != nil {
-			break
-		}
-		if r.stored != live.GetAnnotations()[infrav1.RecordAnnotation] {
-			if err = r.rebase(live); err != nil {
-				break
-			}
-			before = r.Data
-			change(&r.Data)
-		}
-		err = r.writeOver(ctx, live, also...)
-	}
+		return err
+	}, also...)
 	if err != nil {
-		r.Data = before // Otherwise Close would store only half of it: that a call is over, without what it acquired.
+		// Otherwise Close would store only half of it: that a call is over, without what it acquired.
+		_ = r.load(before) // It was read before.
 	}
 	return err
 }
-
-// maxConflicts is how often Store and Close retry after a conflict.
-const maxConflicts = 5
 
 // Close stores the remaining changes. The error is a conflict if another process has changed the record.
 func (r *Record) Close(ctx context.Context) error {
 	if r.text() == r.stored {
 		return nil
 	}
-	err := r.Write(ctx)
+	return r.store(ctx, nil)
+}
+
+// maxConflicts is how often Store and Close retry after a conflict.
+const maxConflicts = 5
+
+// store stores the record in an object that others have changed. If they have changed the record, it calls again with
+// that before; if that is nil, the error is a conflict.
+func (r *Record) store(ctx context.Context, again func(now string) error, also ...func(client.Object)) error {
+	err := r.Write(ctx, also...)
 	for range maxConflicts {
 		if !apierrors.IsConflict(err) {
 			break
@@ -183,10 +230,16 @@ func (r *Record) Close(ctx context.Context) error {
 		if failed != nil {
 			return failed
 		}
-		if r.stored != live.GetAnnotations()[infrav1.RecordAnnotation] {
-			return err
+		if now := textOf(live); r.stored != now {
+			if again == nil {
+				return err
+			}
+			if err := again(now); err != nil {
+				return err
+			}
 		}
-		err = r.writeOver(ctx, live)
+		// The resource version stays as it was read, so that no call can be recorded there.
+		_, err = r.writeAt(ctx, live.GetResourceVersion(), also...)
 	}
 	return err
 }
@@ -199,13 +252,6 @@ func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
 	if err == nil {
 		r.object.SetResourceVersion(version)
 	}
-	return err
-}
-
-// writeOver stores the record in an object that others have changed. The resource version stays as it was read, so that
-// no call can be recorded there.
-func (r *Record) writeOver(ctx context.Context, live client.Object, also ...func(client.Object)) error {
-	_, err := r.writeAt(ctx, live.GetResourceVersion(), also...)
 	return err
 }
 
@@ -245,20 +291,6 @@ func (r *Record) read(ctx context.Context) (client.Object, error) {
 			gone)
 	}
 	return live, nil
-}
-
-// rebase merges what others have recorded meanwhile.
-func (r *Record) rebase(live client.Object) error {
-	data, err := Of(live)
-	if err != nil {
-		return err
-	}
-	r.stored = live.GetAnnotations()[infrav1.RecordAnnotation]
-	if r.kept != "" {
-		return r.enter(data)
-	}
-	r.Data = data
-	return nil
 }
 
 func (r *Record) copy() client.Object { return r.object.DeepCopyObject().(client.Object) }

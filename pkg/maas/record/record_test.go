@@ -26,7 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// bed is a MaasMachine in an API server.
+// bed is a MaasMachine, and a MaasCluster, in an API server.
 type bed struct {
 	*testing.T
 	client  client.Client
@@ -40,7 +40,8 @@ func newBed(t *testing.T, funcs interceptor.Funcs) *bed {
 		t.Fatal(err)
 	}
 	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "uid"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(m).WithInterceptorFuncs(funcs).Build()
+	keeps := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default", UID: "cluster"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, keeps).WithInterceptorFuncs(funcs).Build()
 	return &bed{t, c, &Records{Client: c}}
 }
 
@@ -55,20 +56,34 @@ func (b *bed) now() *infrav1.MaasMachine {
 }
 
 // open is the beginning of a reconcile.
-func (b *bed) open() (*Record, *infrav1.MaasMachine) {
+func (b *bed) open() (*Machine, *infrav1.MaasMachine) {
 	b.Helper()
 	m := b.now()
-	r, err := b.records.Open(m)
+	r, err := b.records.OpenMachine(m)
 	if err != nil {
 		b.Fatal(err)
 	}
 	return r, m
 }
 
+// openCluster is the beginning of a reconcile of the MaasCluster.
+func (b *bed) openCluster() (*Cluster, *infrav1.MaasCluster) {
+	b.Helper()
+	c := &infrav1.MaasCluster{}
+	if err := b.client.Get(b.Context(), client.ObjectKey{Namespace: "default", Name: "c"}, c); err != nil {
+		b.Fatal(err)
+	}
+	r, err := b.records.OpenCluster(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, c
+}
+
 // pending are the operations that Kubernetes has as pending.
 func (b *bed) pending() (ops []Op) {
 	b.Helper()
-	data, err := Of(b.now())
+	data, err := OfMachine(b.now())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -154,7 +169,7 @@ func TestWhatWasAcquiredIsStoredTogetherWithTheEndOfTheCall(t *testing.T) {
 	if err := r.Call(t.Context(), Allocate, done); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Store(t.Context(), (*Data).Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); err != nil {
+	if err := r.Store(t.Context(), r.Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); err != nil {
 		t.Fatal(err)
 	}
 	b.wantPending()
@@ -181,11 +196,11 @@ func TestWhatCouldNotBeStoredStaysPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	down = errors.New("the API server is away")
-	if err := r.Store(t.Context(), (*Data).Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); !errors.Is(err, down) {
+	if err := r.Store(t.Context(), r.Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); !errors.Is(err, down) {
 		t.Fatal(err)
 	}
 	if down = nil; m.Spec.SystemID != "" || !r.MayAcquire() {
-		t.Errorf("here it counts as stored: %+v, %+v", m.Spec, r.Data)
+		t.Errorf("here it counts as stored: %+v, %+v", m.Spec, r.MachineData)
 	}
 	if err := r.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -217,11 +232,11 @@ func TestWhatOthersHaveRecordedStays(t *testing.T) {
 	if err := other.Call(t.Context(), Compose, func(context.Context, maas.Permit) error { return lost }); !errors.Is(err, lost) {
 		t.Fatal(err)
 	}
-	if err := stale.Store(t.Context(), func(d *Data) { d.AddHost("1/a") }); err != nil {
+	if err := stale.Store(t.Context(), func() { stale.AddHost("1/a") }); err != nil {
 		t.Fatal(err)
 	}
 	b.wantPending(Compose)
-	if data, _ := Of(b.now()); len(data.Hosts) != 1 {
+	if data, _ := OfMachine(b.now()); len(data.Hosts) != 1 {
 		t.Errorf("recorded is %+v", data)
 	}
 
@@ -231,7 +246,7 @@ func TestWhatOthersHaveRecordedStays(t *testing.T) {
 	if err := stale.Close(t.Context()); !apierrors.IsConflict(err) {
 		t.Errorf("the error is %v, want a conflict", err)
 	}
-	if data, _ := Of(b.now()); !cmp.Equal(data.Hosts, []string{"2/b"}) {
+	if data, _ := OfMachine(b.now()); !cmp.Equal(data.Hosts, []string{"2/b"}) {
 		t.Errorf("recorded is %+v", data)
 	}
 }
@@ -245,7 +260,7 @@ func TestCloseStoresOverWhatIsNotTheRecord(t *testing.T) {
 	if err := r.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if data, _ := Of(b.now()); !data.In("deploying") {
+	if data, _ := OfMachine(b.now()); !data.In("deploying") {
 		t.Errorf("recorded is %+v", data)
 	}
 	if r.LeaveOut(); m.Annotations[infrav1.RecordAnnotation] != "" {
@@ -285,7 +300,7 @@ func TestARecordThatCantBeReadIsNotBegunAnew(t *testing.T) {
 	t.Parallel()
 	m := &infrav1.MaasMachine{}
 	m.Annotations = map[string]string{infrav1.RecordAnnotation: "{"}
-	if r, err := (&Records{}).Open(m); err == nil {
+	if r, err := (&Records{}).OpenMachine(m); err == nil {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -307,14 +322,14 @@ func TestAPhaseBeginsWhenItIsFirstSeen(t *testing.T) {
 		{"deploying", 20 * time.Minute, 0},
 	} {
 		// Only the annotation is kept from one reconcile to the next.
-		data, err := Of(m)
+		data, err := OfMachine(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := data.Enter(step.phase, start.Add(step.at)); got != step.want {
 			t.Errorf("%v after the start it is %v in phase %q, want %v", step.at, got, step.phase, step.want)
 		}
-		setAnnotation(m, data.text())
+		setAnnotation(m, write(data))
 	}
 }
 
@@ -326,10 +341,10 @@ func TestACallIsPendingForTheSettleTimeWhateverItsClockSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := Records{SettleTime: settleTime}
-				at := func(d time.Duration) *Record {
-					text, _ := json.Marshal(Data{Pending: []Pending{{Op: Allocate, At: metav1.NewTime(time.Now().Add(d))}}})
+				at := func(d time.Duration) *Machine {
+					text, _ := json.Marshal(Calls{Pending: []Pending{{Op: Allocate, At: metav1.NewTime(time.Now().Add(d))}}})
 					m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{UID: "uid", Annotations: map[string]string{infrav1.RecordAnnotation: string(text)}}}
-					r, err := s.Open(m)
+					r, err := s.OpenMachine(m)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -27,11 +27,11 @@ func brief(why string) string { return text.OneLine(why, maxText) }
 
 // Add stores at once what add adds to the record, and reports whether it did. It does not if add returns false, if the
 // annotations would get too large, or if Kubernetes refuses them, as policies of others may: the record is full then.
-func (r *Record) Add(ctx context.Context, add func(*Data) bool) (added bool, err error) {
-	err = r.Store(ctx, func(d *Data) {
-		before := *d
-		if added = add(d) && r.size() <= maxWithEntries; !added {
-			*d = before
+func (r *Record) Add(ctx context.Context, add func() bool) (added bool, err error) {
+	err = r.Store(ctx, func() {
+		before := r.text()
+		if added = add() && r.size() <= maxWithEntries; !added {
+			_ = r.load(before) // It was read before.
 		}
 	})
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {

@@ -40,14 +40,14 @@ func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
 	for name, others := range map[string]int{"alone": 0, "beside others": 100 << 10} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, interceptor.Funcs{})
-			r, m := b.open()
+			r, m := b.openCluster()
 			m.Annotations = map[string]string{"other": strings.Repeat("x", others)}
 			if err := r.Write(t.Context(), func(o client.Object) { o.SetAnnotations(m.Annotations) }); err != nil {
 				t.Fatal(err)
 			}
 			kept := 0
 			for i := range 60 {
-				added, err := r.Add(t.Context(), func(d *Data) bool { return d.KeepMachine(server(i), time.Now(), time.Hour) })
+				added, err := r.Add(t.Context(), func() bool { return r.KeepMachine(server(i), time.Now(), time.Hour) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,10 +55,9 @@ func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
 					kept++
 				}
 			}
-			now := b.now()
-			data, err := Of(now)
-			if err != nil || len(data.Kept) != kept || kept == 0 || kept == 60 {
-				t.Errorf("%d are kept, %d were accepted, %v", len(data.Kept), kept, err)
+			data, now := b.openCluster()
+			if len(data.Kept) != kept || kept == 0 || kept == 60 {
+				t.Errorf("%d are kept, %d were accepted", len(data.Kept), kept)
 			}
 			now.Annotations["giving back"] = strings.Repeat("x", 64<<10)
 			if errs := apivalidation.ValidateAnnotations(map[string]string{"a/b": strings.Repeat("x", sizeOf(now.Annotations))}, field.NewPath("x")); len(errs) > 0 {
@@ -71,7 +70,7 @@ func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
 // What is said of entries later takes no more room than there is.
 func TestTheTextsOfEntriesAreBounded(t *testing.T) {
 	long := strings.Repeat("w", 100<<10)
-	var d Data
+	var d HostData
 	for i := range maxLeft {
 		vm := LeftVM{Hostname: fmt.Sprintf("%063d", i), OwnerID: strings.Repeat("o", 13), Namespace: strings.Repeat("n", 63), Machine: strings.Repeat("m", 253), Host: "lxdhost:a/b"}
 		d.Leave(vm, time.Now())
@@ -80,11 +79,12 @@ func TestTheTextsOfEntriesAreBounded(t *testing.T) {
 			t.Fatal("it is not known why it is kept")
 		}
 	}
+	var c ClusterData
 	for i := range maxKept {
-		d.KeepMachine(KeptMachine{SystemID: fmt.Sprint(i)}, time.Now(), time.Hour)
-		d.ExplainKept(fmt.Sprint(i), "Reason", long)
+		c.KeepMachine(KeptMachine{SystemID: fmt.Sprint(i)}, time.Now(), time.Hour)
+		(&Machine{kept: &c.Kept[i]}).Explain("Reason", long)
 	}
-	if size := len(d.text()); size > apivalidation.TotalAnnotationSizeLimitB {
+	if size := max(len(write(d)), len(write(c))); size > apivalidation.TotalAnnotationSizeLimitB {
 		t.Errorf("the record has %d bytes", size)
 	}
 }
@@ -101,7 +101,7 @@ func TestNothingIsRecordedOnALaterObjectOfTheName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, write := range map[string]func() error{
-		"stored": func() error { return r.Store(t.Context(), func(d *Data) { d.Excluded = "abc" }) },
+		"stored": func() error { return r.Store(t.Context(), func() { r.Excluded = "abc" }) },
 		"closed": func() error { r.Excluded = "abc"; return r.Close(t.Context()) },
 	} {
 		if err := write(); !apierrors.IsNotFound(err) || len(b.now().Annotations) > 0 {
@@ -127,8 +127,8 @@ func TestWhatKubernetesRefusesIsNotAdded(t *testing.T) {
 			b := newBed(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 				return tc.answer
 			}})
-			r, _ := b.open()
-			added, err := r.Add(t.Context(), func(d *Data) bool { return d.KeepMachine(server(1), time.Now(), time.Hour) })
+			r, _ := b.openCluster()
+			added, err := r.Add(t.Context(), func() bool { return r.KeepMachine(server(1), time.Now(), time.Hour) })
 			if added || (err != nil) != tc.fails || len(r.Kept) != 0 {
 				t.Errorf("added: %v, %v, %d in the record", added, err, len(r.Kept))
 			}
@@ -139,36 +139,36 @@ func TestWhatKubernetesRefusesIsNotAdded(t *testing.T) {
 // The record of giving a machine back is an entry of its MaasCluster's, which others may change meanwhile.
 func TestGivingBackIsRecordedWhereTheMachineIsKept(t *testing.T) {
 	b := newBed(t, interceptor.Funcs{})
-	whole, _ := b.open()
+	whole, _ := b.openCluster()
 	for i := range 2 {
 		one := server(i)
 		one.Storage = &StorageLayout{SystemID: one.SystemID}
-		if added, err := whole.Add(t.Context(), func(d *Data) bool { return d.KeepMachine(one, time.Now(), time.Hour) }); err != nil || !added {
+		if added, err := whole.Add(t.Context(), func() bool { return whole.KeepMachine(one, time.Now(), time.Hour) }); err != nil || !added {
 			t.Fatal(added, err)
 		}
 	}
-	other, _ := b.open()
-	whole, _ = b.open()
+	other, _ := b.openCluster()
+	whole, _ = b.openCluster()
 	giving, err := whole.Giving("id1")
 	if err != nil || giving.StorageOn("id1") == nil {
 		t.Fatal(giving, err)
 	}
-	if err := other.Store(t.Context(), func(d *Data) { d.DropKept("id0") }); err != nil {
+	if err := other.Store(t.Context(), func() { other.DropKept("id0") }); err != nil {
 		t.Fatal(err)
 	}
-	if err := giving.Store(t.Context(), func(d *Data) { d.Excluded = "id1" }); err != nil {
+	if err := giving.Store(t.Context(), func() { giving.Excluded = "id1" }); err != nil {
 		t.Fatal(err)
 	}
-	whole, _ = b.open()
+	whole, _ = b.openCluster()
 	giving, err = whole.Giving("id1")
 	if err != nil || giving.Excluded != "id1" || len(whole.Kept) != 1 {
-		t.Errorf("%+v, %v; kept: %d", giving.Data, err, len(whole.Kept))
+		t.Errorf("%+v, %v; kept: %d", giving.MachineData, err, len(whole.Kept))
 	}
-	other, _ = b.open()
-	if err := other.Store(t.Context(), func(d *Data) { d.DropKept("id1") }); err != nil {
+	other, _ = b.openCluster()
+	if err := other.Store(t.Context(), func() { other.DropKept("id1") }); err != nil {
 		t.Fatal(err)
 	}
-	if err := giving.Store(t.Context(), func(d *Data) { d.Enter("releasing", time.Now()) }); err == nil {
+	if err := giving.Store(t.Context(), func() { giving.Enter("releasing", time.Now()) }); err == nil {
 		t.Error("what is not kept any more is given back")
 	}
 }

@@ -65,7 +65,7 @@ func (r *Record) Unsettled(but ...Op) time.Duration {
 // unsettled returns the pending operation, of those that count, which may take effect for the longest time, and that
 // time.
 func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
-	for _, p := range r.Pending {
+	for _, p := range r.calls.Pending {
 		if !counts(p.Op) || time.Since(p.At.Time) > r.records.SettleTime+maxClockSkew {
 			continue
 		}

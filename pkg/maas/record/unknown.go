@@ -5,196 +5,136 @@ package record
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 // Unknown are the fields of a part of the record that this version does not know, as a JSON object, or "": a later
 // manager has recorded them. They are written back with the part, and go with it. It is a text so that the parts can be
-// compared.
+// compared. A struct that has this field, named Unknown, is such a part.
 type Unknown string
 
-type fields = map[string]json.RawMessage
-
-// read reads a part of the record into known, a pointer to a struct without methods of its own, and keeps the rest.
-func (u *Unknown) read(text []byte, known any) error {
-	if err := json.Unmarshal(text, known); err != nil {
-		return err //nolint:wrapcheck // encoding/json adds where it is; Of says what was read.
+// read sets what is recorded, a pointer to a part, to what a text says.
+func read(text string, into any) error {
+	value := reflect.ValueOf(into).Elem()
+	value.SetZero()
+	if text == "" {
+		return nil
 	}
-	*u = ""
-	if rest := unknownIn(text, reflect.TypeOf(known)); len(rest) > 0 {
-		kept, _ := json.Marshal(rest) // It was JSON before.
-		*u = Unknown(kept)
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		value.SetZero()
+		return fmt.Errorf("reading the annotation %s: %w; restore it, or remove it if MAAS has nothing of this object that is not recorded in its spec",
+			infrav1.RecordAnnotation, err)
 	}
+	keepUnknown(treeOf([]byte(text)), value)
 	return nil
 }
 
-// write returns a part of the record with the fields that are not known.
-func (u Unknown) write(known any) ([]byte, error) {
-	text, err := json.Marshal(known)
-	if err != nil || u == "" {
-		return text, err //nolint:wrapcheck // as for read
+// write returns the text of what is recorded, with what is not known; "" if there is nothing to record.
+func write(from any) string {
+	text, _ := json.Marshal(from) // All that is recorded can be marshalled.
+	if tree := treeOf(text); addUnknown(tree, reflect.ValueOf(from)) {
+		text, _ = json.Marshal(tree)
 	}
-	return merge(text, []byte(u))
+	if string(text) == "{}" {
+		return ""
+	}
+	return string(text)
 }
 
-// merge adds to a JSON object the fields of another one that it lacks, also in the objects in it.
-func merge(text, more []byte) ([]byte, error) {
-	all, rest := fields{}, fields{}
-	if err := errors.Join(json.Unmarshal(text, &all), json.Unmarshal(more, &rest)); err != nil {
-		return nil, fmt.Errorf("adding the fields of a later version: %w", err)
-	}
-	for name, value := range rest {
-		here, known := all[name]
-		switch {
-		case !known:
-			all[name] = value
-		case isObject(here) && isObject(value):
-			merged, err := merge(here, value)
-			if err != nil {
-				return nil, err
-			}
-			all[name] = merged
+// keepUnknown stores what a value lacks of its JSON in the parts of the value. It returns that for which there is no
+// place, as in a struct of the API: it is stored in the part around it.
+func keepUnknown(tree any, value reflect.Value) map[string]any {
+	switch value.Kind() {
+	case reflect.Pointer:
+		return keepUnknown(tree, value.Elem())
+	case reflect.Slice:
+		list, _ := tree.([]any)
+		for i := range min(len(list), value.Len()) {
+			keepUnknown(list[i], value.Index(i))
 		}
-	}
-	return json.Marshal(all) //nolint:wrapcheck // All of it was JSON before.
-}
-
-// unknownIn returns the fields of a JSON object that a struct lacks. Of a struct of the API, which has no place for
-// them, it returns those that the object in it has more.
-func unknownIn(text []byte, of reflect.Type) fields {
-	all, found := fields{}, fields{}
-	if !isObject(text) || json.Unmarshal(text, &all) != nil {
+		return nil
+	case reflect.Struct:
+	default:
 		return nil
 	}
-	known := fieldsOf(of)
-	for name, value := range all {
-		field, is := known[strings.ToLower(name)]
-		if !is {
-			found[name] = value
-			continue
+	known, rest := map[string]reflect.Value{}, map[string]any{}
+	for name, field := range fieldsOf(value) {
+		known[strings.ToLower(name)] = field // They are read in upper and lower case.
+	}
+	object, _ := tree.(map[string]any)
+	for name, inner := range object {
+		if field, is := known[strings.ToLower(name)]; !is {
+			rest[name] = inner
+		} else if more := keepUnknown(inner, field); len(more) > 0 {
+			rest[name] = more
 		}
-		if inner := inside(field); inner != nil {
-			if more := unknownIn(value, inner); len(more) > 0 {
-				found[name], _ = json.Marshal(more) // It was JSON before.
-			}
+	}
+	place := value.FieldByName("Unknown")
+	if !place.IsValid() || len(rest) == 0 {
+		return rest
+	}
+	text, _ := json.Marshal(rest) // It was JSON before.
+	place.SetString(string(text))
+	return nil
+}
+
+// addUnknown adds to the JSON of a value what its parts do not know, and reports whether that is anything.
+func addUnknown(tree any, value reflect.Value) (found bool) {
+	switch value.Kind() {
+	case reflect.Pointer:
+		return addUnknown(tree, value.Elem())
+	case reflect.Slice:
+		list, _ := tree.([]any)
+		for i := range list {
+			found = addUnknown(list[i], value.Index(i)) || found
+		}
+	case reflect.Struct:
+		object, _ := tree.(map[string]any)
+		for name, field := range fieldsOf(value) {
+			found = addUnknown(object[name], field) || found
+		}
+		if place := value.FieldByName("Unknown"); place.IsValid() && place.String() != "" {
+			merge(object, treeOf([]byte(place.String())))
+			return true
 		}
 	}
 	return found
 }
 
-var ownReader = reflect.TypeFor[json.Unmarshaler]()
-
-// inside returns the struct that a field holds, if that does not read itself; otherwise nil.
-func inside(field reflect.Type) reflect.Type {
-	for field.Kind() == reflect.Pointer {
-		field = field.Elem()
-	}
-	if field.Kind() != reflect.Struct || reflect.PointerTo(field).Implements(ownReader) {
-		return nil
-	}
-	return field
-}
-
-// fieldsOf returns the types of a struct's fields by their names in JSON, which are read in upper and lower case.
-func fieldsOf(of reflect.Type) map[string]reflect.Type {
-	for of.Kind() == reflect.Pointer {
-		of = of.Elem()
-	}
-	known := map[string]reflect.Type{}
-	for _, field := range reflect.VisibleFields(of) {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			known[strings.ToLower(name)] = field.Type
+// merge adds to a JSON object the fields of another one that it lacks, also in the objects in it.
+func merge(object map[string]any, more any) {
+	rest, _ := more.(map[string]any)
+	for name, value := range rest {
+		inner, is := object[name].(map[string]any)
+		if is {
+			merge(inner, value)
+		} else if _, known := object[name]; !known {
+			object[name] = value
 		}
 	}
-	return known
 }
 
-func isObject(text []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) }
-
-// MarshalJSON writes what is known and what is not.
-func (d Data) MarshalJSON() ([]byte, error) {
-	type known Data
-	return d.write(known(d))
+// fieldsOf yields the fields of a struct and their names in JSON.
+func fieldsOf(value reflect.Value) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		for _, field := range reflect.VisibleFields(value.Type()) {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name != "" && name != "-" && !yield(name, value.FieldByIndex(field.Index)) {
+				return
+			}
+		}
+	}
 }
 
-// UnmarshalJSON reads what is known and what is not.
-func (d *Data) UnmarshalJSON(text []byte) error {
-	type known Data
-	return d.read(text, (*known)(d))
-}
-
-// MarshalJSON writes what is known and what is not.
-func (p Pending) MarshalJSON() ([]byte, error) {
-	type known Pending
-	return p.write(known(p))
-}
-
-// UnmarshalJSON reads what is known and what is not.
-func (p *Pending) UnmarshalJSON(text []byte) error {
-	type known Pending
-	return p.read(text, (*known)(p))
-}
-
-// MarshalJSON writes what is known and what is not.
-func (p Phase) MarshalJSON() ([]byte, error) {
-	type known Phase
-	return p.write(known(p))
-}
-
-// UnmarshalJSON reads what is known and what is not.
-func (p *Phase) UnmarshalJSON(text []byte) error {
-	type known Phase
-	return p.read(text, (*known)(p))
-}
-
-// MarshalJSON writes what is known and what is not.
-func (c Cleanup) MarshalJSON() ([]byte, error) {
-	type known Cleanup
-	return c.write(known(c))
-}
-
-// UnmarshalJSON reads what is known and what is not.
-func (c *Cleanup) UnmarshalJSON(text []byte) error {
-	type known Cleanup
-	return c.read(text, (*known)(c))
-}
-
-// MarshalJSON writes what is known and what is not.
-func (s StorageLayout) MarshalJSON() ([]byte, error) {
-	type known StorageLayout
-	return s.write(known(s))
-}
-
-// UnmarshalJSON reads what is known and what is not.
-func (s *StorageLayout) UnmarshalJSON(text []byte) error {
-	type known StorageLayout
-	return s.read(text, (*known)(s))
-}
-
-// MarshalJSON writes what is known and what is not.
-func (m KeptMachine) MarshalJSON() ([]byte, error) {
-	type known KeptMachine
-	return m.write(known(m))
-}
-
-// UnmarshalJSON reads what is known and what is not.
-func (m *KeptMachine) UnmarshalJSON(text []byte) error {
-	type known KeptMachine
-	return m.read(text, (*known)(m))
-}
-
-// MarshalJSON writes what is known and what is not.
-func (v LeftVM) MarshalJSON() ([]byte, error) {
-	type known LeftVM
-	return v.write(known(v))
-}
-
-// UnmarshalJSON reads what is known and what is not.
-func (v *LeftVM) UnmarshalJSON(text []byte) error {
-	type known LeftVM
-	return v.read(text, (*known)(v))
+// treeOf returns a JSON text as maps, lists and values; nil if it is none.
+func treeOf(text []byte) (tree any) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	_ = decoder.Decode(&tree)
+	return tree
 }

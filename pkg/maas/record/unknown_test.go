@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 // After `helm rollback` an earlier manager reads and writes the record of a later one. It loses nothing of it, neither at once nor
@@ -30,20 +26,21 @@ func TestAnEarlierManagerKeepsWhatALaterOneRecorded(t *testing.T) {
 		"kept deeper":      `{"kept":[{"systemID":"b","machine":"n","spec":{"image":"ubuntu/jammy","release":{"erase":"quick",%s}}}]}`,
 		"left":             `{"left":[{"hostname":"vm","host":"1/a",%s}]}`,
 		"storage of kept":  `{"kept":[{"systemID":"b","machine":"n","storage":{"systemID":"b",%s}}]}`,
+		"giving a kept":    `{"kept":[{"systemID":"b","machine":"n","giving":{"cleanup":{"tries":1,%s}}}]}`,
 		"an operation too": `{"pending":[{"op":"later","at":` + at + `,%s}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			later := `"somethingLater":{"undo":["a volume group",1.50]}`
-			m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{infrav1.RecordAnnotation: fmt.Sprintf(text, later)}}}
-			for i := range 3 { // Each manager reads what the one before it wrote.
-				data, err := Of(m)
-				if err != nil {
-					t.Fatal(err)
-				}
-				data.AddHost(fmt.Sprintf("%d/lxd", i))
-				m.Annotations[infrav1.RecordAnnotation] = data.text()
-				if !strings.Contains(data.text(), later) || !json.Valid([]byte(data.text())) {
-					t.Fatalf("write %d lost what a later manager recorded: %s", i+1, data.text())
+			for kind, data := range map[string]any{"machine": &MachineData{}, "cluster": &ClusterData{}, "host": &HostData{}, "remediation": &RemediationData{}} {
+				now := fmt.Sprintf(text, later)
+				for i := range 3 { // Each manager reads what the one before it wrote.
+					if err := read(now, data); err != nil {
+						t.Fatal(err)
+					}
+					now = write(data)
+					if !strings.Contains(now, later) || !json.Valid([]byte(now)) {
+						t.Fatalf("write %d of a %s lost what a later manager recorded: %s", i+1, kind, now)
+					}
 				}
 			}
 		})
@@ -52,18 +49,23 @@ func TestAnEarlierManagerKeepsWhatALaterOneRecorded(t *testing.T) {
 
 // What a later manager recorded about a call, a VM or a machine goes with it.
 func TestWhatALaterManagerRecordedGoesWithItsEntry(t *testing.T) {
-	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{infrav1.RecordAnnotation: `{` +
-		`"pending":[{"op":"deploy","at":"2026-11-26T16:00:00Z","later":1}],"kept":[{"systemID":"a","machine":"m","later":2}],` +
-		`"left":[{"hostname":"vm","host":"1/a","later":3}],"storage":{"systemID":"a","later":4}}`}}}
-	data, err := Of(m)
-	if err != nil {
-		t.Fatal(err)
+	var m MachineData
+	var c ClusterData
+	var h HostData
+	for text, data := range map[string]any{
+		`{"pending":[{"op":"deploy","at":"2026-11-26T16:00:00Z","later":1}],"storage":{"systemID":"a","later":4}}`: &m,
+		`{"kept":[{"systemID":"a","machine":"m","later":2}]}`:                                                      &c,
+		`{"left":[{"hostname":"vm","host":"1/a","later":3}]}`:                                                      &h,
+	} {
+		if err := read(text, data); err != nil || !strings.Contains(write(data), "later") {
+			t.Fatal(write(data), err)
+		}
 	}
-	data.Done(Deploy)
-	data.DropKept("a")
-	data.Settle(LeftVM{Hostname: "vm", Host: "1/a"})
-	data.Storage = nil
-	if text := data.text(); text != "" {
+	m.Done(Deploy)
+	m.Storage = nil
+	c.DropKept("a")
+	h.Settle(LeftVM{Hostname: "vm", Host: "1/a"})
+	if text := write(m) + write(c) + write(h); text != "" {
 		t.Errorf("left: %s", text)
 	}
 }

@@ -7,11 +7,14 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
 // Entry is one thing that is recorded, for people.
 type Entry struct {
-	// Field is the one of Data, by its name in JSON.
+	// Field is that of the record, by its name in JSON.
 	Field string `json:"field"`
 	// Op is the call whose outcome is not known; "" if it is something else.
 	Op Op `json:"op,omitempty"`
@@ -62,12 +65,38 @@ func (e *entries) add(field string, since *metav1.Time, format string, args ...a
 	*e = append(*e, Entry{Field: field, Since: since, Words: fmt.Sprintf(format, args...)})
 }
 
-// Entries returns all that is recorded: first the calls whose outcome is not known.
-func (d *Data) Entries() []Entry {
-	var found entries
-	for _, p := range d.Pending {
+// EntriesOf returns all that is recorded of an object: first the calls whose outcome is not known. The error is that of
+// OfMachine.
+func EntriesOf(object client.Object) ([]Entry, error) {
+	var data interface{ entries() entries }
+	switch object.(type) {
+	case *infrav1.MaasMachine:
+		data = &MachineData{}
+	case *infrav1.MaasCluster:
+		data = &ClusterData{}
+	case *infrav1.LXDHost:
+		data = &HostData{}
+	case *infrav1.MaasRemediation:
+		data = &RemediationData{}
+	default:
+		return nil, nil
+	}
+	err := read(textOf(object), data)
+	return data.entries(), err
+}
+
+func (c *Calls) entries() (found entries) {
+	for _, p := range c.Pending {
 		found = append(found, Entry{Field: "pending", Op: p.Op, Since: &p.At, Words: "asked to " + p.Op.Words() + "; the outcome is not known"})
 	}
+	if c.Unknown != "" {
+		found.add("unknown", nil, "a later version has recorded more: %s", string(c.Unknown))
+	}
+	return found
+}
+
+func (d *MachineData) entries() entries {
+	found := d.Calls.entries()
 	if d.Deployed != "" {
 		found.add("deployed", nil, "machine %s is deployed for this object", d.Deployed)
 	}
@@ -91,15 +120,11 @@ func (d *Data) Entries() []Entry {
 	}
 	d.leaving(&found)
 	d.marked(&found)
-	d.waiting(&found)
-	if d.Unknown != "" {
-		found.add("unknown", nil, "a later version has recorded more: %s", string(d.Unknown))
-	}
 	return found
 }
 
 // leaving adds how far giving back or deleting is.
-func (d *Data) leaving(found *entries) {
+func (d *MachineData) leaving(found *entries) {
 	if c := d.Cleanup; c != nil {
 		text := "the VM is being removed from its host"
 		if c.Tries > 0 {
@@ -127,13 +152,10 @@ func (d *Data) leaving(found *entries) {
 		}
 		found.add("release", r.StartTime, "%s", text)
 	}
-	if r := d.Remediation; r != nil {
-		found.add("remediation", r.Since, "the remediation is at the step %s; power cycles so far: %d; requests to switch the machine: %d", r.Step, r.PowerCycles, r.Requests)
-	}
 }
 
 // marked adds what is undone, or remembered, before others get the machine.
-func (d *Data) marked(found *entries) {
+func (d *MachineData) marked(found *entries) {
 	if d.Storage != nil {
 		found.add("storage", nil, "machine %s has the storage layout of the spec, or may have; its own is restored before others get it", d.Storage.SystemID)
 	}
@@ -154,8 +176,8 @@ func (d *Data) marked(found *entries) {
 	}
 }
 
-// waiting adds the machines that are kept, and the VMs that are left.
-func (d *Data) waiting(found *entries) {
+func (d *ClusterData) entries() entries {
+	found := d.Calls.entries()
 	for _, k := range d.Kept {
 		text := fmt.Sprintf("machine %s (%s) is kept until %s for the next Machine of %s", k.Hostname, k.SystemID, k.Until.UTC().Format("2006-01-02 15:04:05Z"), k.For)
 		switch {
@@ -169,12 +191,17 @@ func (d *Data) waiting(found *entries) {
 		}
 		found.add("kept", &k.Since, "%s", text)
 		if k.Giving != nil {
-			for _, one := range k.Giving.Entries() {
+			for _, one := range k.Giving.entries() {
 				one.Words = k.Hostname + ": " + one.Words
-				*found = append(*found, one)
+				found = append(found, one)
 			}
 		}
 	}
+	return found
+}
+
+func (d *HostData) entries() entries {
+	found := d.Calls.entries()
 	for _, vm := range d.Left {
 		text := fmt.Sprintf("VM %s of MaasMachine %s/%s may be left on %s", vm.Hostname, vm.Namespace, vm.Machine, vm.Host)
 		if vm.Kept != "" {
@@ -182,4 +209,13 @@ func (d *Data) waiting(found *entries) {
 		}
 		found.add("left", &vm.Since, "%s", text)
 	}
+	return found
+}
+
+func (d *RemediationData) entries() entries {
+	found := d.Calls.entries()
+	if r := d.Remediation; r != nil {
+		found.add("remediation", r.Since, "the remediation is at the step %s; power cycles so far: %d; requests to switch the machine: %d", r.Step, r.PowerCycles, r.Requests)
+	}
+	return found
 }

@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,8 +61,8 @@ func TestEveryOperationHasWords(t *testing.T) {
 			t.Errorf("%s and %s have the same words", op, before)
 		}
 		seen[text] = op
-		d := Data{Pending: []Pending{{Op: op, At: metav1.Now()}}}
-		if got := d.Entries(); len(got) != 1 || got[0].Op != op || got[0].Since == nil || !strings.Contains(got[0].Words, text) {
+		d := Calls{Pending: []Pending{{Op: op, At: metav1.Now()}}}
+		if got := d.entries(); len(got) != 1 || got[0].Op != op || got[0].Since == nil || !strings.Contains(got[0].Words, text) {
 			t.Errorf("%s: %+v", op, got)
 		}
 	}
@@ -76,38 +77,43 @@ func TestEveryOperationHasWords(t *testing.T) {
 // Whoever adds a field says in words what it means.
 func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	full := Data{
-		Pending: []Pending{{Op: Deploy, At: at}}, Deployed: "abc123", Phase: &Phase{Name: "erasing-disks", Since: at}, GivenBack: &at,
+	calls := Calls{Pending: []Pending{{Op: Deploy, At: at}}, Unknown: `{"wings":2}`}
+	machine := MachineData{
+		Calls: calls, Deployed: "abc123", Phase: &Phase{Name: "erasing-disks", Since: at}, GivenBack: &at,
 		Hosts: []string{"lxd-a"}, Registers: true, Runs: "lxd-r", Addresses: []string{"00:16:3e:01:02:03"},
 		Cleanup:  &Cleanup{UnreachableSince: &at, Tries: 3, CameBack: 2, DeletedAt: &at, Namesakes: true},
 		Release:  &infrav1.MachineReleaseStatus{Erase: infrav1.EraseMode("Quick"), StartTime: &at, Failures: 4},
 		Storage:  &StorageLayout{SystemID: "sto123"},
 		Excluded: "exc123", Quarantine: Quarantined, Lost: "los123",
-		Remediation: &infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff, Since: &at},
-		Kept: []KeptMachine{{SystemID: "kep123", Hostname: "metal-k", For: "MachineDeployment/md-0", Since: at, Until: at,
-			Reason: infrav1.MAASBusyReason, Message: "wait", Giving: &Data{Pending: []Pending{{Op: Release, At: at}}}}},
-		Left:    []LeftVM{{Hostname: "vm-l", Namespace: "default", Machine: "cp-0", Host: "lxd-b", Since: at, Kept: "nobody knows it"}},
-		Unknown: `{"wings":2}`,
 	}
+	cluster := ClusterData{Calls: calls, Kept: []KeptMachine{{
+		SystemID: "kep123", Hostname: "metal-k", For: "MachineDeployment/md-0", Since: at, Until: at, Reason: infrav1.MAASBusyReason, Message: "wait",
+		Giving: &MachineData{Calls: Calls{Pending: []Pending{{Op: Release, At: at}}}},
+	}}}
+	host := HostData{Calls: calls,
+		Left: []LeftVM{{Hostname: "vm-l", Namespace: "default", Machine: "cp-0", Host: "lxd-b", Since: at, Kept: "nobody knows it"}}}
+	remediation := RemediationData{Calls: calls, Remediation: &infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff, Since: &at}}
+	all := slices.Concat(machine.entries(), cluster.entries(), host.entries(), remediation.entries())
 	said := map[string]string{}
-	for _, e := range full.Entries() {
+	for _, e := range all {
 		said[e.Field] += e.Words + "\n"
 		if strings.Contains(e.Words, "%!") {
 			t.Errorf("%s: %q", e.Field, e.Words)
 		}
 	}
-	value := reflect.ValueOf(full)
-	for i := range value.NumField() {
-		field := value.Type().Field(i)
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" {
-			name = "unknown"
-		}
-		if value.Field(i).IsZero() {
-			t.Errorf("this test does not set %s", field.Name)
-		}
-		if said[name] == "" {
-			t.Errorf("%s is recorded, and nothing is said of it", field.Name)
+	for _, data := range []any{machine, cluster, host, remediation} {
+		value := reflect.ValueOf(data)
+		for _, field := range reflect.VisibleFields(value.Type()) {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name == "-" {
+				name = "unknown"
+			}
+			if value.FieldByIndex(field.Index).IsZero() {
+				t.Errorf("this test does not set %s of %T", field.Name, data)
+			}
+			if name != "" && said[name] == "" {
+				t.Errorf("%s is recorded, and nothing is said of it", field.Name)
+			}
 		}
 	}
 	for field, want := range map[string][]string{
@@ -122,11 +128,11 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 			}
 		}
 	}
-	none := Data{}
-	if got := none.Entries(); len(got) != 0 {
+	none := MachineData{}
+	if got := none.entries(); len(got) != 0 {
 		t.Errorf("of an empty record it says %v", got)
 	}
-	if _, err := json.Marshal(full.Entries()); err != nil {
+	if _, err := json.Marshal(all); err != nil {
 		t.Error(err)
 	}
 }
