@@ -159,3 +159,34 @@ func TestIsOursInReleaseByWhatMAASHasNow(t *testing.T) {
 		})
 	}
 }
+
+// A device is one VM's: by its description or its name, of which people may change one. Another's is not, nor is it bare
+// metal's.
+func TestWhoseADeviceIs(t *testing.T) {
+	t.Parallel()
+	vm := Identity{OwnerID: "owner", AgentName: ourName, Hostname: ourVM}
+	metal := Identity{OwnerID: "owner", AgentName: ourName}
+	for name, tc := range map[string]struct {
+		id             Identity
+		device         maas.Machine
+		composed, ours bool
+	}{
+		"ours":         {vm, maas.Machine{Hostname: ourVM, Description: ourName}, true, true},
+		"renamed":      {vm, maas.Machine{Hostname: otherVM, Description: ourName}, true, true},
+		"unmarked":     {vm, maas.Machine{Hostname: ourVM, Description: somebody}, true, false},
+		"another's":    {vm, maas.Machine{Hostname: otherVM, Description: somebody}, false, false},
+		"of our metal": {metal, maas.Machine{Hostname: ourVM, Description: ourName}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			device := tc.device
+			device.SystemID, device.Device = ourID, true
+			prover := record{machine: device}.prover(t)
+			composed, err := prover.IsComposed(t.Context(), tc.id, &device)
+			ours, failed := prover.IsOurs(t.Context(), tc.id, &device)
+			if err != nil || failed != nil || composed != tc.composed || ours != tc.ours {
+				t.Errorf("composed %v (%v), ours %v (%v)", composed, err, ours, failed)
+			}
+		})
+	}
+}
