@@ -6,7 +6,9 @@
 // Cluster API with its kubeadm providers (package capi), and this provider's chart, installed with Helm, whose pods run
 // as local processes (package kubelet). Simulated are MAAS (package simulator of the provider), the operating systems
 // of its machines (package guest) and the network that they are in (package network). Machines that install LXD run a
-// real daemon (package lxd), and the nodes of the cluster that they are in have a kubelet of this kind each.
+// real daemon (package lxd), and the nodes of the cluster that they are in have a kubelet of this kind each. A VM that the
+// manager makes in such an LXD, or in one of AddLXD, without MAAS is a machine like MAAS's: LXD's VM is real, and boots
+// nothing; its operating system is simulated.
 //
 // Everything listens on 127.0.0.1. Processes end with the program that started the sandbox, however that ends.
 package sandbox
