@@ -22,11 +22,6 @@ func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
 		pools = slices.DeleteFunc(pools, func(p maas.Ref) bool { return p.Name != pool })
 	}
 	asker := rights.Direct{Client: client}
-	entitled, err := asker.HasEntitlements(ctx)
-	if err != nil {
-		c.refused("rights", err)
-		return
-	}
 	version, err := client.Version(ctx)
 	if err != nil {
 		c.refused("rights", err)
@@ -37,19 +32,9 @@ func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
 		c.refused("rights", err)
 		return
 	}
-	if entitled && !makesMachines(found) {
-		c.failed("rights", "add the user to a group with the entitlements of docs/security.md",
-			"the key may use no machines: neither bare metal nor VMs")
-	}
 	for _, one := range found {
 		c.right(one, pool, version)
 	}
-}
-
-// makesMachines reports whether a key may be used for machines of any kind, as far as is known.
-func makesMachines(found []rights.Finding) bool {
-	kinds := []string{rights.BareMetal.Name, rights.VMs.Name, rights.DirectVMs.Name}
-	return slices.ContainsFunc(found, func(f rights.Finding) bool { return f.Usable() && slices.Contains(kinds, f.Name) })
 }
 
 func (c *checks) right(f rights.Finding, pool string, version maas.Version) {

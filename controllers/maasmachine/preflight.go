@@ -17,8 +17,6 @@ import (
 const (
 	// poolsMaxAge is how old the list of resource pools may be in which the API key's rights are looked for.
 	poolsMaxAge = 10 * time.Minute
-	// hostsMaxAge is how old the list of VM hosts may be for that.
-	hostsMaxAge = 10 * time.Minute
 	// bridgeField is the field of the MaasCluster with the bridge that a node of a host cluster needs.
 	bridgeField = "lxdConfig.networkBridge of the MaasCluster"
 )
@@ -40,24 +38,16 @@ func (r *Reconciler) preflight(ctx context.Context, l *life) (outcome, error) {
 // isTaken reports whether the machine is there already: a VM, or bare metal that is not free.
 func isTaken(l *life) bool { return l.maas != nil && (l.IsLXD() || l.maas.Status != maas.StatusReady) }
 
-// mayDo checks that MAAS lets the API key's user do what the spec needs.
+// mayDo checks that MAAS lets the API key's user do what the spec of bare metal needs. What a VM needs is up to its host.
 func mayDo(ctx context.Context, l *life) error {
-	spec, pools := l.MaasMachine.Spec, rights.Pools(l.pools)
-	what, use := "bare metal", rights.BareMetal // In one pool: MAAS chooses among those in which the key may take machines.
 	if l.IsLXD() {
-		what, use, pools = "a VM (spec.provisioningMode)", rights.VMs, l.hostPools
-		has, err := l.Inventory.HasVMHosts(ctx)
-		if err != nil {
-			return err
-		}
-		if !has {
-			return nil // Everybody may make devices, and do everything with his own.
-		}
+		return nil
 	}
-	if err := rights.RequireOne(ctx, l.Inventory, what, use, pools); err != nil {
+	// In one pool: MAAS chooses among those in which the key may take machines.
+	if err := rights.RequireOne(ctx, l.Inventory, "bare metal", rights.BareMetal, l.pools); err != nil {
 		return err
 	}
-	pools = rights.Where(l.Inventory, use, pools)
+	spec, pools := l.MaasMachine.Spec, rights.Where(l.Inventory, rights.BareMetal, l.pools)
 	for _, also := range []struct {
 		what   string
 		wanted bool
@@ -89,18 +79,6 @@ func (l *life) pools(ctx context.Context) ([]maas.Ref, error) {
 		all = slices.DeleteFunc(slices.Clone(all), func(pool maas.Ref) bool { return pool.Name != wanted })
 	}
 	return all, err
-}
-
-// hostPools are those of them that have VM hosts.
-func (l *life) hostPools(ctx context.Context) ([]maas.Ref, error) {
-	pools, err := l.pools(ctx)
-	if err != nil {
-		return nil, err
-	}
-	hosts, _, err := l.Inventory.VMHosts(ctx, hostsMaxAge)
-	return slices.DeleteFunc(slices.Clone(pools), func(pool maas.Ref) bool {
-		return !slices.ContainsFunc(hosts, func(host maas.VMHost) bool { return host.Pool.ID == pool.ID })
-	}), err
 }
 
 // names checks that MAAS has the zone, the pool and the tags of a machine. The tags of VM hosts are their own.

@@ -33,12 +33,6 @@ func (i *Inventory) HasEntitlements(ctx context.Context) (bool, error) {
 	return has, err
 }
 
-// HasVMHosts reports whether MAAS has VM hosts.
-func (i *Inventory) HasVMHosts(ctx context.Context) (bool, error) {
-	_, has, err := i.AnyVMHosts(ctx, rightsMaxAge)
-	return has, err
-}
-
 // User returns the API key's user, who may be no administrator any more.
 func (i *Inventory) User(ctx context.Context) (maas.User, error) {
 	user, _, err := i.user.get(ctx, rightsMaxAge, i.asker().User)

@@ -42,19 +42,14 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 		return nil, listed
 	}
 	describe(hosts, objects)
-	entitled, err := b.vmHosts.inventory.HasEntitlements(ctx) // Before LXDs are waited for.
-	if err != nil {
+	if err := markForbidden(ctx, b.vmHosts.inventory, hosts, &spec); err != nil {
 		return nil, err
 	}
 	direct := b.list(ctx, objects, &spec, maxAge)
-	hosts = append(hosts, direct...)
-	switch {
-	case gone && len(direct) == 0:
+	if gone && len(direct) == 0 {
 		return nil, listed
-	case !entitled:
-		return hosts, nil
 	}
-	return hosts, markForbidden(ctx, b.vmHosts.inventory, hosts)
+	return append(hosts, direct...), nil
 }
 
 func (b *both) Project(ctx context.Context, host Host) (string, error) {

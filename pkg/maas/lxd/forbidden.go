@@ -11,16 +11,16 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-// markForbidden marks the hosts of a MAAS with entitlements on which the API key's user may not make VMs. Up to MAAS
-// 3.7 that does not depend on the host. Everybody may make the devices that others need.
-func markForbidden(ctx context.Context, asker rights.Asker, hosts []Host) error {
+// markForbidden marks VM hosts on which the API key's user may not make VMs of a spec. Everybody may make the devices
+// that VMs on other hosts need.
+func markForbidden(ctx context.Context, asker rights.Asker, hosts []Host, spec *VMSpec) error {
 	for i := range hosts {
 		host := &hosts[i]
-		if host.IsDirect() {
-			continue
-		}
 		pool := func(context.Context) ([]maas.Ref, error) { return []maas.Ref{{ID: host.PoolID, Name: host.Pool}}, nil }
-		err := rights.Require(ctx, asker, "a VM on host "+host.Name, rights.VMs, pool)
+		err := rights.Require(ctx, asker, "a VM (spec.provisioningMode)", rights.VMs, pool)
+		if err == nil && spec.Address.IsValid() {
+			err = rights.Require(ctx, asker, "spec.staticIP or spec.staticIPPoolRef", rights.StaticAddresses, pool)
+		}
 		if err != nil && !errors.As(err, &host.Forbidden) {
 			return err
 		}

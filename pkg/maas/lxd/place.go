@@ -138,12 +138,13 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	func(h *Host, _ *VMSpec) reason {
 		return when(h.Object != nil && h.Object.Unschedulable, "unschedulable", "")
 	},
-	// MAAS would refuse the VM, and on a direct host only after LXD has it.
+	// MAAS would refuse the VM.
 	func(h *Host, _ *VMSpec) reason {
 		if h.Forbidden == nil {
 			return fits
 		}
-		return reason{"not for the API key, which lacks ", rights.Describe(h.Forbidden.Missing, h.Forbidden.Pool)}
+		lacks := cmp.Or(rights.Describe(h.Forbidden.Missing, h.Forbidden.Pool), "an administrator's rights")
+		return reason{"not for the API key, which lacks ", lacks}
 	},
 	// The image would not boot there.
 	func(h *Host, s *VMSpec) reason {

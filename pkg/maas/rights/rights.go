@@ -49,10 +49,6 @@ var (
 		Name: "vms", What: "VMs on VM hosts of MAAS", Administrator: true, OnVMHosts: true,
 		Needs: []Need{inPool(maas.CanEditMachines)},
 	}
-	DirectVMs = Use{
-		Name: "direct-hosts", What: "VMs on direct hosts", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanEditMachines), inMAAS(maas.CanEditGlobalEntities)},
-	}
 	DNSEndpoint = Use{
 		Name: "dns-endpoint", What: "API endpoint in MAAS's DNS", Administrator: true,
 		Needs: []Need{inMAAS(maas.CanEditGlobalEntities)},
@@ -94,8 +90,7 @@ var (
 
 // Uses are all uses.
 var Uses = []Use{
-	BareMetal, VMs, DirectVMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, Tags, ImageUpload,
-	Registration,
+	BareMetal, VMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, Tags, ImageUpload, Registration,
 }
 
 // Users says who may use MAAS so that other users may not, for people; pool is the resource pool, or "" for any.
@@ -121,8 +116,6 @@ type Asker interface {
 	HasEntitlements(ctx context.Context) (bool, error)
 	// User returns the key's user.
 	User(ctx context.Context) (maas.User, error)
-	// HasVMHosts reports whether this MAAS has VM hosts.
-	HasVMHosts(ctx context.Context) (bool, error)
 	// Has reports whether the user has an entitlement: for all of MAAS or, if there is a pool, for that one.
 	Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (Answer, error)
 }
@@ -288,7 +281,7 @@ type Finding struct {
 func (f *Finding) Usable() bool { return f.Answer == Yes || f.Answer == Unknown }
 
 // Survey finds out for each use whether a key may be used so, in which of the pools.
-func Survey(ctx context.Context, a Asker, pools []maas.Ref) ([]Finding, error) {
+func Survey(ctx context.Context, a Direct, pools []maas.Ref) ([]Finding, error) {
 	entitled, err := a.HasEntitlements(ctx)
 	if err != nil {
 		return nil, err
@@ -363,7 +356,7 @@ func (d Direct) HasEntitlements(ctx context.Context) (bool, error) {
 	return version.AtLeast(3, 8, 0), nil
 }
 
-// HasVMHosts goes by what MAAS says.
+// HasVMHosts reports whether MAAS has VM hosts, by what it says of them.
 func (d Direct) HasVMHosts(ctx context.Context) (bool, error) {
 	_, err := d.ListVMHosts(ctx)
 	if errors.Is(err, maas.Gone) {
