@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // withoutVMHosts makes MAAS one that has no VM hosts.
@@ -183,18 +185,16 @@ func checkToldKeys(t *testing.T, w *world, node *corev1.Node, host *infrav1.LXDH
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := func(fingerprint string, status metav1.ConditionStatus, reason string) {
+	accepts := func(fingerprint string) {
 		w.patchStatus(host, func() {
 			host.Status.ClientCertificate = &infrav1.LXDClientCertificate{Fingerprint: fingerprint, Expires: metav1.Now()}
-			conditions.Set(host, metav1.Condition{Type: infrav1.KeysCurrentCondition, Status: status, Reason: reason})
 		})
 	}
-	says("another", metav1.ConditionTrue, infrav1.ReadyReason)
-	says(current, metav1.ConditionFalse, infrav1.EarlierKeysInUseReason)
+	accepts("another")
 	if told, is := w.annotation(node, infrav1.LXDKeysAnnotation); is {
 		t.Errorf("the node is told %s", told)
 	}
-	says(current, metav1.ConditionTrue, infrav1.ReadyReason)
+	accepts(current)
 	w.await("the node is told", node, func(context.Context) bool {
 		told, _ := w.annotation(node, infrav1.LXDKeysAnnotation)
 		return told == current
@@ -241,14 +241,8 @@ func TestAHostIsNotReleasedUnderVMsThatMAASSwitchesThere(t *testing.T) {
 	w.saysOnNode(w.joined(m), corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
 	enlist := func(name, address, mac string) string {
 		t.Helper()
-		enlisted, err := w.maasClient().CreateMachine(t.Context(), maas.Unrecorded("a test"), maas.CreateMachineParams{
-			Hostname: name, Architecture: "amd64/generic", MACAddresses: []string{mac},
-			Power: maas.LXDPower{VMHostPower: maas.VMHostPower{PowerAddress: address, Project: "maas"}, InstanceName: name},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return enlisted.SystemID
+		return simtest.Enlist(t, w.maas, "admin:token:secret", name, mac,
+			url.Values{"power_address": {address}, "project": {"maas"}, "instance_name": {name}})
 	}
 	here := enlist("theirs", "10.77.0.11:8443", "00:16:3e:00:00:01")
 	enlist("elsewhere", "https://10.77.0.12:8443", "00:16:3e:00:00:02")

@@ -4,8 +4,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,6 +20,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // endpoint returns the addresses of the API endpoint's name in MAAS's DNS.
@@ -69,21 +68,7 @@ func (w *world) eventuallyWorkload(object client.Object, done func() bool) {
 // maasCall makes a call to MAAS as another client.
 func (w *world) maasCall(method, path string, form url.Values) {
 	w.t.Helper()
-	request, err := http.NewRequestWithContext(w.t.Context(), method, w.maasURL+"/api/2.0/"+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	request.Header.Set("Authorization", fmt.Sprintf(`OAuth oauth_version="1.0", oauth_signature_method="PLAINTEXT", oauth_consumer_key="admin", `+
-		`oauth_token="token", oauth_signature="%%26secret", oauth_nonce="%d", oauth_timestamp="%d"`, time.Now().UnixNano(), time.Now().Unix()))
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if body, _ := io.ReadAll(response.Body); response.StatusCode >= 300 {
-		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, body)
-	}
+	simtest.Call(w.t, w.maas, "admin:token:secret", method, path, form)
 }
 
 func (w *world) allocateAs(agent, systemID string) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -382,9 +383,7 @@ func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("it is released", m, is("New"))
-	if _, err := w.maasClient().CommissionMachine(t.Context(), maas.Unrecorded("a test"), id); err != nil {
-		t.Fatal(err)
-	}
+	w.maasCall(http.MethodPost, "machines/"+id+"/?op=commission", url.Values{"testing_scripts": {"none"}})
 	w.await("it is commissioned", m, is("Ready"))
 	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
 		t.Fatal(err)

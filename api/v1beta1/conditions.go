@@ -69,8 +69,8 @@ const (
 	// SchedulableCondition is true while VMs are placed there.
 	SchedulableCondition = "Schedulable"
 
-	// KeysCurrentCondition is true while the client certificate of the direct host is valid for long, and MAAS switches
-	// all VMs there with it. It is no part of Ready.
+	// KeysCurrentCondition is true while the client certificate of the direct host is valid for long. It is no part of
+	// Ready.
 	KeysCurrentCondition = "KeysCurrent"
 
 	// EvacuatedCondition is true while no VM of a MaasMachine is on the host. It is no part of Ready, and only there

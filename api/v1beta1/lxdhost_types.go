@@ -315,10 +315,6 @@ type LXDClientCertificate struct {
 	// expires is when it ends.
 	// +required
 	Expires metav1.Time `json:"expires"`
-
-	// replacedAt is when it was first seen in the place of an earlier one. Empty: no earlier one is known.
-	// +optional
-	ReplacedAt *metav1.Time `json:"replacedAt,omitempty"`
 }
 
 // LXDHostStatus is the observed state of an LXDHost. All of it can be rebuilt from LXD, MAAS and spec.

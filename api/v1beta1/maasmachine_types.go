@@ -849,12 +849,6 @@ type MaasMachineStatus struct {
 	// +optional
 	LXDProject string `json:"lxdProject,omitempty"`
 
-	// lxdCertificate is the fingerprint of the client certificate with which MAAS switches the VM, as the manager last
-	// gave it to MAAS, or found it there. Empty: it is not known, or MAAS has the keys of its VM host.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	LXDCertificate string `json:"lxdCertificate,omitempty"`
-
 	// hardware is what MAAS's commissioning found in a bare-metal machine.
 	// +optional
 	Hardware *MachineHardware `json:"hardware,omitempty"`

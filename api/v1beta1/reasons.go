@@ -546,17 +546,8 @@ const (
 	//   - You: `lxc config trust add tls.crt --restricted --projects maas` on the host, or correct the Secret.
 	NotTrustedReason = "NotTrusted"
 
-	// EarlierKeysInUseReason: MAAS switches VMs with an earlier key pair than that in the Secret, or it is not known
-	// yet with which; or calls may be under way that began with it. The message names the VMs. `Ready` does not depend
-	// on it.
-	//   - Provider: gives MAAS the new pair for each VM that runs. A VM that is being made, or deleted, counts until it
-	//     runs, or is gone; VMs being made, half an hour.
-	//   - You: wait, and let LXD trust the earlier certificate meanwhile
-	//     ([rotation](security.md#rotation-of-the-key-pairs-for-lxd)). If it stays: the MaasMachine's own conditions.
-	EarlierKeysInUseReason = "EarlierKeysInUse"
-
 	// CertificateExpiresReason: the client certificate in the Secret of `spec.credentialsRef` ends within 30 days, or
-	// has ended. LXD refuses one that has ended, to the manager and to MAAS.
+	// has ended. LXD refuses one that has ended. `Ready` does not depend on it.
 	//   - Provider: uses it as long as LXD accepts it. On nodes of host clusters, the initializer makes a new pair by
 	//     itself.
 	//   - You: [replace it](security.md#rotation-of-the-key-pairs-for-lxd). On a node of a host cluster: does the

@@ -135,9 +135,9 @@ func (p *pass) distrustOthers(ctx context.Context) error {
 	return err
 }
 
-// distrustUnused is distrustOthers if MAAS has no VM hosts. MAAS has an earlier pair in the power parameters of each VM
-// that was made with it, until the manager changes them: the manager says when it uses this one alone, and MAAS whether
-// there are other VMs. One that is used stays until the node retires, at the latest.
+// distrustUnused is distrustOthers if MAAS has no VM hosts. The manager says when it uses this pair alone. MAAS has the
+// pair of that time in the power parameters of each VM that it composed when it had VM hosts, and switches it with that:
+// this one stays until the VMs are gone, or the node retires.
 func (p *pass) distrustUnused(ctx context.Context) error {
 	current, err := lxdnode.Fingerprint(p.keys.Certificate)
 	if err != nil || p.keysInUse != current {
@@ -147,12 +147,18 @@ func (p *pass) distrustUnused(ctx context.Context) error {
 	if err != nil || len(earlier) == 0 {
 		return err
 	}
-	used, err := p.client.PowerCertificates(ctx)
+	vms, err := p.client.Instances(ctx)
 	if err != nil {
 		return err
 	}
+	used := map[string]bool{}
+	for _, vm := range vms {
+		if fingerprint, err := lxdnode.Fingerprint([]byte(vm.Certificate)); err == nil { // LXD accepts no other.
+			used[fingerprint] = true
+		}
+	}
 	for _, fingerprint := range earlier {
-		if slices.ContainsFunc(used, func(c string) bool { return isCertificate(c, fingerprint) }) {
+		if used[fingerprint] {
 			p.earlier++
 			continue
 		}
@@ -163,12 +169,6 @@ func (p *pass) distrustUnused(ctx context.Context) error {
 			"LXD no longer trusts an earlier certificate of this node, %s: nothing uses it any more", short(fingerprint))
 	}
 	return nil
-}
-
-// isCertificate reports whether a certificate (PEM) has a fingerprint. LXD accepts none that can't be read.
-func isCertificate(certificate, fingerprint string) bool {
-	found, err := lxdnode.Fingerprint([]byte(certificate))
-	return err == nil && found == fingerprint
 }
 
 // distrustAll removes the trust in all key pairs of this node. With neither LXD nor a key pair there never was any.

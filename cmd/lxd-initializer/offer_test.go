@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // withoutVMHosts upgrades MAAS to a version that has none.
@@ -181,16 +183,10 @@ func (n *testNode) usesKeys(fingerprint string) {
 // enlistVM adds a machine to MAAS that is switched with a key pair, and returns its id.
 func (n *testNode) enlistVM(keys lxdnode.Keys) string {
 	n.t.Helper()
-	machine, err := n.client.CreateMachine(n.t.Context(), maas.Unrecorded("a test"), maas.CreateMachineParams{
-		Hostname: "vm-on-" + n.name, Architecture: "amd64/generic", MACAddresses: []string{"00:16:3e:00:00:01"}, Zone: "zone-b", Pool: "pool-a",
-		Power: maas.LXDPower{InstanceName: "vm", VMHostPower: maas.VMHostPower{
-			PowerAddress: "https://" + n.ip + ":8443", Project: lxdnode.DefaultProject, Certificate: string(keys.Certificate), Key: string(keys.Key),
-		}},
+	return simtest.Enlist(n.t, n.region, apiKey, "vm-on-"+n.name, "00:16:3e:00:00:01", url.Values{
+		"power_address": {"https://" + n.ip + ":8443"}, "project": {lxdnode.DefaultProject}, "instance_name": {"vm"},
+		"certificate": {string(keys.Certificate)}, "key": {string(keys.Key)},
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return machine.SystemID
 }
 
 // keys are those in the Secret.
@@ -253,14 +249,10 @@ func TestAnEarlierKeyPairGoesWhenNothingUsesIt(t *testing.T) {
 	n.wantTrusted("MAAS does not respond", firstPrint, secondPrint)
 	n.down.Store(false)
 
-	power, err := n.client.PowerParameters(t.Context(), vm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	power.Certificate, power.Key = string(second.Certificate), string(second.Key)
-	if _, err := n.client.SetLXDPower(t.Context(), maas.Unrecorded("a test"), vm, power); err != nil {
-		t.Fatal(err)
-	}
+	simtest.Call(t, n.region, apiKey, http.MethodPut, "machines/"+vm+"/", url.Values{
+		"power_type": {"lxd"}, "power_parameters_certificate": {string(second.Certificate)},
+		"power_parameters_key": {string(second.Key)},
+	})
 	n.settle(n.agent()) // Another process goes on.
 	n.wantTrusted("nothing uses the earlier pair", secondPrint)
 	n.wantOffered()

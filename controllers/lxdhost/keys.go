@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,14 +28,7 @@ const expiresSoon = 30 * 24 * time.Hour
 // showCertificate shows the client certificate that LXD accepted.
 func showCertificate(status *infrav1.LXDHostStatus, options lxdhost.Options) {
 	fingerprint, expires := options.Client()
-	now := &infrav1.LXDClientCertificate{Fingerprint: fingerprint, Expires: metav1.NewTime(expires)}
-	if before := status.ClientCertificate; before != nil {
-		now.ReplacedAt = before.ReplacedAt
-		if before.Fingerprint != fingerprint {
-			now.ReplacedAt = ptr.To(metav1.Now())
-		}
-	}
-	status.ClientCertificate = now
+	status.ClientCertificate = &infrav1.LXDClientCertificate{Fingerprint: fingerprint, Expires: metav1.NewTime(expires)}
 }
 
 // markKeys sets KeysCurrent, once LXD has accepted a client certificate.
@@ -45,22 +37,20 @@ func markKeys(host *infrav1.LXDHost) {
 	if certificate == nil {
 		return
 	}
-	switch {
-	case time.Until(certificate.Expires.Time) < expiresSoon:
+	if time.Until(certificate.Expires.Time) < expiresSoon {
 		report.SetFalse(host, infrav1.KeysCurrentCondition, infrav1.CertificateExpiresReason,
 			"the certificate in Secret %s ends on %s: make a new pair, let LXD trust it, then put it into the Secret",
 			host.Spec.CredentialsRef.Name, certificate.Expires.UTC().Format(time.DateOnly))
-	default:
-		report.SetTrue(host, infrav1.KeysCurrentCondition, infrav1.ReadyReason)
+		return
 	}
+	report.SetTrue(host, infrav1.KeysCurrentCondition, infrav1.ReadyReason)
 }
 
 // announceKeys says in an event that a certificate ends soon.
 func announceKeys(recorder events.EventRecorder, before, host *infrav1.LXDHost) {
 	was, is := conditions.Get(before, infrav1.KeysCurrentCondition), conditions.Get(host, infrav1.KeysCurrentCondition)
-	switch {
-	case is == nil || (was != nil && was.Reason == is.Reason):
-	case is.Reason == infrav1.CertificateExpiresReason:
+	isNew := is != nil && (was == nil || was.Reason != is.Reason)
+	if isNew && is.Reason == infrav1.CertificateExpiresReason {
 		recorder.Eventf(host, nil, corev1.EventTypeWarning, is.Reason, "Observe", "%s", is.Message)
 	}
 }

@@ -100,8 +100,8 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), m, node, offered)
 }
 
-// tellKeys tells the initializer on a node when the key pair that it offers is the only one still in use: LXD accepts
-// it from the manager, and MAAS switches the VMs of the LXDHost with it.
+// tellKeys tells the initializer on a node when LXD has accepted the key pair that it offers from the manager, which
+// uses no earlier one any more.
 func (r *Reconciler) tellKeys(
 	ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered *offer,
 ) error {
@@ -113,9 +113,8 @@ func (r *Reconciler) tellKeys(
 	if err != nil {
 		return fmt.Errorf("the client certificate that Node %s offers: %w", node.name, err)
 	}
-	c, accepted := conditions.Get(host, infrav1.KeysCurrentCondition), host.Status.ClientCertificate
-	if c == nil || c.Reason == infrav1.EarlierKeysInUseReason || accepted == nil || accepted.Fingerprint != current ||
-		node.keys == current {
+	accepted := host.Status.ClientCertificate
+	if accepted == nil || accepted.Fingerprint != current || node.keys == current {
 		return nil
 	}
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)

@@ -325,12 +325,8 @@ var all = map[string]Reason{
 		Means: "LXD does not trust the certificate in the Secret of `spec.credentialsRef`, or not for what is asked.",
 		You:   "`lxc config trust add tls.crt --restricted --projects maas` on the host, or correct the Secret.",
 	},
-	"EarlierKeysInUse": {
-		Means: "MAAS switches VMs with an earlier key pair than that in the Secret, or it is not known yet with which; or calls may be under way that began with it. The message names the VMs. `Ready` does not depend on it.",
-		You:   "wait, and let LXD trust the earlier certificate meanwhile (rotation). If it stays: the MaasMachine's own conditions.",
-	},
 	"CertificateExpires": {
-		Means: "the client certificate in the Secret of `spec.credentialsRef` ends within 30 days, or has ended. LXD refuses one that has ended, to the manager and to MAAS.",
+		Means: "the client certificate in the Secret of `spec.credentialsRef` ends within 30 days, or has ended. LXD refuses one that has ended. `Ready` does not depend on it.",
 		You:   "replace it. On a node of a host cluster: does the initializer run there, and what does the Node's condition say?",
 	},
 	"ProjectNotFound": {
@@ -556,7 +552,7 @@ var becomes = map[string]string{
 	"Trusted":               "LXD has the expected certificate, and trusts ours",
 	"Registered":            "MAAS has the VM host, or its zone and resource pool",
 	"Schedulable":           "VMs are placed there",
-	"KeysCurrent":           "the client certificate of the direct host is valid for long, and MAAS switches all VMs there with it",
+	"KeysCurrent":           "the client certificate of the direct host is valid for long",
 	"Evacuated":             "no VM of a MaasMachine is on the host",
 	"NoVMsLeft":             "no VM without a MaasMachine may be left on the host",
 	"PowerCycled":           "the machine is switched off and on",

@@ -239,7 +239,7 @@ func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 
 // secrets returns the values in the call that nobody else may see.
 func (c call) secrets() []string {
-	return slices.Concat(c.params["user_data"], c.params["key"], c.params[powerKeyParameter])
+	return slices.Concat(c.params["user_data"], c.params["key"])
 }
 
 // send hands the call to gomaasapi, which signs it. Its result is not used: the exchange decodes the response.

@@ -409,24 +409,6 @@ func TestRequests(t *testing.T) {
 			func() error { return client.DeleteInterface(ctx, Unrecorded("a test"), "abc", 5) },
 			request{"DELETE", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{}, url.Values{}},
 		},
-		"enlist": {
-			func() error {
-				_, err := client.CreateMachine(ctx, Unrecorded("a test"), CreateMachineParams{
-					Hostname: "h", Architecture: "amd64/generic", MACAddresses: []string{"00:16:3e:00:00:01"}, Zone: "z", Pool: "p", Description: "d",
-					Cores: 2, Memory: 4096, Commission: true, Power: LXDPower{InstanceName: "i", VMHostPower: VMHostPower{
-						PowerAddress: "https://10.0.0.5:8443", Project: "own", Certificate: "CERT", Key: "KEY",
-					}},
-				})
-				return err
-			},
-			request{"POST", "/MAAS/api/2.0/machines/", url.Values{}, url.Values{
-				"hostname": {"h"}, "architecture": {"amd64/generic"}, "mac_addresses": {"00:16:3e:00:00:01"}, "zone": {"z"}, "pool": {"p"},
-				"description": {"d"}, "cpu_count": {"2"}, "memory": {"4096"}, "power_type": {"lxd"},
-				"power_parameters_power_address": {"https://10.0.0.5:8443"}, "power_parameters_project": {"own"},
-				"power_parameters_instance_name": {"i"}, "power_parameters_certificate": {"CERT"}, "power_parameters_key": {"KEY"},
-				"commission": {"true"}, "testing_scripts": {"none"},
-			}},
-		},
 		"make a device": {
 			func() error {
 				_, err := client.CreateDevice(ctx, Unrecorded("a test"), CreateDeviceParams{
@@ -463,18 +445,9 @@ func TestRequests(t *testing.T) {
 			},
 			request{"POST", "/MAAS/api/2.0/nodes/abc/interfaces/5/", url.Values{"op": {"link_subnet"}}, url.Values{"mode": {"static"}, "subnet": {"3"}}},
 		},
-		"add a disk": {
-			func() error {
-				_, err := client.AddBlockDevice(ctx, Unrecorded("a test"), "abc", BlockDevice{Name: "sda", Model: "m", Serial: "s", Size: 8e9, BlockSize: 512})
-				return err
-			},
-			request{"POST", "/MAAS/api/2.0/nodes/abc/blockdevices/", url.Values{}, url.Values{
-				"name": {"sda"}, "model": {"m"}, "serial": {"s"}, "size": {"8000000000"}, "block_size": {"512"},
-			}},
-		},
 		"partition": {
 			func() error {
-				_, err := client.SetStorageLayout(ctx, Unrecorded("a test"), "abc", StorageLayoutFlat)
+				_, err := client.SetStorageLayout(ctx, Unrecorded("a test"), "abc", StorageLayout{Name: "flat"})
 				return err
 			},
 			request{"POST", "/MAAS/api/2.0/machines/abc/", url.Values{"op": {"set_storage_layout"}}, url.Values{"storage_layout": {"flat"}}},
@@ -495,26 +468,6 @@ func TestRequests(t *testing.T) {
 		"pick": {
 			func() error { _, err := client.PickMachine(ctx, AllocateParams{Zone: "z"}); return err },
 			request{"POST", "/MAAS/api/2.0/machines/", url.Values{"op": {"allocate"}}, url.Values{"zone": {"z"}, "dry_run": {"true"}}},
-		},
-		"forget how a machine is switched": {
-			func() error {
-				_, err := client.DetachPower(ctx, Unrecorded("a test"), "abc")
-				return err
-			},
-			request{"PUT", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{"power_type": {"manual"}}},
-		},
-		"switch a VM": {
-			func() error {
-				_, err := client.SetLXDPower(ctx, Unrecorded("a test"), "abc", LXDPower{
-					VMHostPower:  VMHostPower{PowerAddress: "https://10.0.0.1:8443", Project: "maas", Certificate: "cert", Key: "key"},
-					InstanceName: "vm-1",
-				})
-				return err
-			},
-			request{"PUT", "/MAAS/api/2.0/machines/abc/", url.Values{}, url.Values{
-				"power_type": {"lxd"}, "power_parameters_power_address": {"https://10.0.0.1:8443"}, "power_parameters_project": {"maas"},
-				"power_parameters_instance_name": {"vm-1"}, "power_parameters_certificate": {"cert"}, "power_parameters_key": {"key"},
-			}},
 		},
 		"create a tag": {
 			func() error {

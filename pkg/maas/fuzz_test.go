@@ -123,13 +123,6 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) {
 		return value(c.PickMachine(ctx, AllocateParams{Zone: "z"}))
 	},
-	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.DetachPower(ctx, Unrecorded("a test"), "abc123"))
-	},
-	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.SetLXDPower(ctx, Unrecorded("a test"), "abc123", LXDPower{VMHostPower: VMHostPower{Key: fuzzPEM}}))
-	},
-	func(ctx context.Context, c *Client) (any, error) { return value(c.PowerCertificates(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.GetImage(ctx, 7)) },
 	func(ctx context.Context, c *Client) (any, error) {
 		return value(c.CreateImage(ctx, Unrecorded("a test"), CreateImageParams{Name: "x"}))

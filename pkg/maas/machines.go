@@ -71,12 +71,11 @@ type Ref struct {
 
 // Machine is the part of MAAS's machine object that the provider uses (GET machines/, machines/{id}/).
 type Machine struct {
-	SystemID      string `json:"system_id"`
-	Hostname      string `json:"hostname"` // without the domain
-	FQDN          string `json:"fqdn"`
-	Status        Status `json:"status"`
-	StatusName    string `json:"status_name"`
-	StatusMessage string `json:"status_message"`
+	SystemID   string `json:"system_id"`
+	Hostname   string `json:"hostname"` // without the domain
+	FQDN       string `json:"fqdn"`
+	Status     Status `json:"status"`
+	StatusName string `json:"status_name"`
 	// Owner is the MAAS user, or "".
 	Owner      string `json:"owner"`
 	Locked     bool   `json:"locked"`
@@ -100,9 +99,7 @@ type Machine struct {
 	DistroSeries        string            `json:"distro_series"` // of an uploaded image its bare name
 	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
-	// BIOSBootMethod is "" until the machine has booted from MAAS for the first time.
-	BIOSBootMethod string `json:"bios_boot_method"`
-	Description    string `json:"description"`
+	Description         string            `json:"description"`
 	// KernelCrashDump: the deployed machine dumps its kernel when it crashes. nil before MAAS 3.6, which has no such
 	// thing.
 	KernelCrashDump *bool `json:"enable_kernel_crash_dump"`

@@ -20,12 +20,8 @@ type StorageLayout struct {
 	Options map[string]string
 }
 
-// StorageLayoutFlat is one root file system, and an EFI partition if BIOSBootMethod is known.
-var StorageLayoutFlat = StorageLayout{Name: "flat"}
-
-// SetStorageLayout replaces what the disks hold (POST machines/{id}/ op=set_storage_layout, for administrators). The
-// layout of a machine whose BIOSBootMethod is "" has no EFI partition: installing it on a VM fails. Conflict: the
-// machine is not StatusReady. Invalid: the machine can't have the layout; then nothing has changed.
+// SetStorageLayout replaces what the disks hold (POST machines/{id}/ op=set_storage_layout, for administrators).
+// Conflict: the machine is not StatusReady. Invalid: it can't have the layout; then nothing has changed.
 func (c *Client) SetStorageLayout(
 	ctx context.Context, permit Permit, systemID string, layout StorageLayout,
 ) (*Machine, error) {

@@ -150,15 +150,16 @@ func ignoreUnless(rest func(client.Object) client.Object) predicate.Funcs {
 	}}
 }
 
-// IgnoreFigures drops updates of an LXDHost that change neither its conditions Ready, Schedulable and KeysCurrent nor
-// whether it is being deleted: what is free there changes all the time.
+// IgnoreFigures drops updates of an LXDHost that change neither its conditions Ready and Schedulable, nor its key pair,
+// nor whether it is being deleted: what is free there changes all the time.
 var IgnoreFigures = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*infrav1.LXDHost), e.ObjectNew.(*infrav1.LXDHost)
 	differs := func(condition string) bool {
 		return !equality.Semantic.DeepEqual(conditions.Get(before, condition), conditions.Get(after, condition))
 	}
 	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition) || differs(infrav1.KeysCurrentCondition)
+		!equality.Semantic.DeepEqual(before.Status.ClientCertificate, after.Status.ClientCertificate) ||
+		differs(infrav1.ReadyCondition) || differs(infrav1.SchedulableCondition)
 }}
 
 // IgnoreUnlessCordoned drops all of LXDHosts but updates by which a person cordons one, or takes that back.

@@ -176,7 +176,7 @@ func TestVMsAreSpreadWithinOneOfTheBest(t *testing.T) {
 		hosts := randomFleet(r)
 		spec := randomSpec(r, hosts)
 		count := 1 + r.IntN(12)
-		chosen, err := DistributeAcrossAZs(hosts, spec, count)
+		chosen, err := distribute(hosts, spec, count)
 		if (err == nil) != (len(chosen) == count) {
 			t.Fatalf("%d of %d VMs were placed, and the error is %v", len(chosen), count, err)
 		}
@@ -273,12 +273,12 @@ func TestAnotherHostNeverHurts(t *testing.T) {
 		hosts := randomFleet(r)
 		spec, peers := randomSpec(r, hosts), randomPeers(r, hosts)
 		_, before := placed(hosts, spec, peers)
-		fewer, _ := DistributeAcrossAZs(hosts, spec, 20)
+		fewer, _ := distribute(hosts, spec, 20)
 		more := append(slices.Clone(hosts), randomHost(r, len(hosts)+1))
 		if _, err := placed(more, spec, peers); before == nil && err != nil {
 			t.Errorf("with another host nothing fits: %v", err)
 		}
-		if chosen, _ := DistributeAcrossAZs(more, spec, 20); len(chosen) < len(fewer) {
+		if chosen, _ := distribute(more, spec, 20); len(chosen) < len(fewer) {
 			t.Errorf("%d VMs could be placed, with another host %d", len(fewer), len(chosen))
 		}
 	})
@@ -327,4 +327,21 @@ func BenchmarkPlace(b *testing.B) {
 			}
 		})
 	}
+}
+
+// distribute returns the hosts for a number of equal VMs of a new cluster, in the order of placement.
+func distribute(hosts []Host, spec VMSpec, count int) ([]Host, error) {
+	hosts = slices.Clone(hosts)
+	near := countPeers(nil)
+	var chosen []Host
+	for range count {
+		host, err := place(hosts, &spec, near)
+		if err != nil {
+			return chosen, err
+		}
+		chosen = append(chosen, host)
+		near.add(host.Name, host.Zone)
+		take(&hosts[indexOf(hosts, host)], spec.Footprint())
+	}
+	return chosen, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -217,12 +218,7 @@ func TestWhatIsNotOursIsNotRegistered(t *testing.T) {
 		"a device with another MAC address":      {devices("admin", func(d *registration) { d.Cards[0].MAC = "00:16:3e:00:00:09" }), true},
 		"a device with another name":             {devices("admin", func(d *registration) { d.Hostname = "other" }), false},
 		"a machine": {func(r *registry) {
-			_, err := r.client.CreateMachine(r.t.Context(), aTest, maas.CreateMachineParams{
-				Hostname: cp0().Hostname, Architecture: "amd64/generic", MACAddresses: []string{"00:16:3e:00:00:09"},
-			})
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			simtest.Enlist(r.t, r.sim, "admin:token:secret", cp0().Hostname, "00:16:3e:00:00:09", nil)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -212,20 +212,3 @@ func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
 func (s *Service) AdoptVM(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error) {
 	return s.composer.Adopt(ctx, vm, recorded, addresses)
 }
-
-// DistributeAcrossAZs returns the hosts for a number of equal VMs of a new cluster, in the order of placement.
-func DistributeAcrossAZs(hosts []Host, spec VMSpec, count int) ([]Host, error) {
-	hosts = slices.Clone(hosts)
-	near := countPeers(nil)
-	var chosen []Host
-	for range count {
-		host, err := place(hosts, &spec, near)
-		if err != nil {
-			return chosen, err
-		}
-		chosen = append(chosen, host)
-		near.add(host.Name, host.Zone)
-		take(&hosts[indexOf(hosts, host)], spec.Footprint())
-	}
-	return chosen, nil
-}

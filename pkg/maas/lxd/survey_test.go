@@ -80,7 +80,7 @@ func TestWhatTheSurveyCountsCanBePlaced(t *testing.T) {
 				want[zone] = room.VMs
 			}
 		}
-		chosen, err := DistributeAcrossAZs(hosts, spec, math.MaxInt)
+		chosen, err := distribute(hosts, spec, math.MaxInt)
 		if err == nil {
 			t.Fatal("there was room without end")
 		}

@@ -108,11 +108,6 @@ func New(machines []Machine) *Simulation {
 // Steps returns what was done so far.
 func (s *Simulation) Steps() []Step { return s.steps }
 
-// Fits reports whether everything so far could be done.
-func (s *Simulation) Fits() bool {
-	return !slices.ContainsFunc(s.steps, func(step Step) bool { return !step.Fits })
-}
-
 func (s *Simulation) add(step Step) {
 	step.Number = len(s.steps) + 1
 	s.steps = append(s.steps, step)

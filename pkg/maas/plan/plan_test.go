@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
+
+// Fits reports whether everything so far could be done.
+func (s *Simulation) Fits() bool {
+	return !slices.ContainsFunc(s.steps, func(step Step) bool { return !step.Fits })
+}
 
 // host is a host with room for a number of VMs of one core, of which some are used.
 func host(name, zone string, cores, used int) lxd.Host {
