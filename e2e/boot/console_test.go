@@ -50,7 +50,7 @@ func (c *console) read(ctx context.Context, socket string) {
 	var conn net.Conn
 	dial := func(ctx context.Context) (done bool, err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, "unix", socket)
-		return err == nil, nil //nolint:nilerr // it is not there before QEMU is
+		return err == nil, nil // It is not there before QEMU is.
 	}
 	if wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, dial) != nil {
 		return

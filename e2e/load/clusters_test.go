@@ -32,6 +32,8 @@ const (
 	logTail   = 4000
 	// userDataSize is that of kubeadm's user data, in bytes.
 	userDataSize = 12 << 10
+	// vmImage is what machines boot.
+	vmImage = "ubuntu/noble"
 	// images is how many a Node lists.
 	images = 30
 )
@@ -149,18 +151,47 @@ func (w *world) makeCluster(ctx context.Context, name string) error {
 	return nil
 }
 
+// makeProvisionedCluster makes a cluster, and returns when it is ready for machines.
+func (w *world) makeProvisionedCluster(ctx context.Context, name string) error {
+	if err := w.makeCluster(ctx, name); err != nil {
+		return err
+	}
+	for {
+		if _, err := w.play(ctx); err != nil {
+			return err
+		}
+		cluster := &clusterv1.Cluster{}
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, cluster); err != nil {
+			return err
+		}
+		if ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false) {
+			return nil
+		}
+		select {
+		case <-time.After(w.playInterval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // makeMachine makes a control plane or a worker, in a VM or on bare metal.
 func (w *world) makeMachine(ctx context.Context, cluster, name string, controlPlane, vm bool) error {
+	spec := infrav1.MaasMachineSpec{Image: vmImage}
+	if vm {
+		spec.ProvisioningMode = infrav1.ProvisioningModeLXD
+	}
+	return w.makeMachineWith(ctx, cluster, name, controlPlane, spec)
+}
+
+func (w *world) makeMachineWith(ctx context.Context, cluster, name string, controlPlane bool, spec infrav1.MaasMachineSpec) error {
 	machine := &clusterv1.Machine{ObjectMeta: meta(name, cluster), Spec: clusterv1.MachineSpec{
 		ClusterName: cluster, Version: "v1.35.0", Bootstrap: clusterv1.Bootstrap{DataSecretName: ptr.To(cluster + "-data")},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachine", Name: name},
 	}}
-	maasMachine := &infrav1.MaasMachine{ObjectMeta: meta(name, cluster), Spec: infrav1.MaasMachineSpec{Image: "ubuntu/noble"}}
+	maasMachine := &infrav1.MaasMachine{ObjectMeta: meta(name, cluster), Spec: spec}
 	if controlPlane {
 		machine.Labels[clusterv1.MachineControlPlaneLabel], maasMachine.Labels[clusterv1.MachineControlPlaneLabel] = "", ""
-	}
-	if vm {
-		maasMachine.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
 	}
 	if err := w.client.Create(ctx, machine); err != nil {
 		return err

@@ -6,6 +6,7 @@ package directhost
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -43,8 +44,8 @@ type Host struct {
 	Daemon  *lxd.Daemon
 
 	project     string
-	subnet      string // of the LXD's node, or ""
-	poolGB      int
+	subnet      string         // of the LXD's node, or ""
+	storage     lxdnode.Config // of that alone
 	t           testing.TB
 	client      lxdclient.InstanceServer // by the socket, in the project
 	certificate string                   // as clients see it
@@ -69,8 +70,8 @@ func StartAt(t testing.TB, address netip.Prefix) *Host {
 type Options struct {
 	// LXD are those of the daemon, but for its bridge, which is Bridge.
 	LXD lxd.Options
-	// PoolGB is the size of a storage pool of btrfs, which takes only what is written. Default: a directory, of which
-	// there is as much as on this computer.
+	// PoolGB is the size of the storage pool, of btrfs, which takes only what is written, and may be larger than what
+	// this computer has. Default: a directory.
 	PoolGB int
 }
 
@@ -79,7 +80,7 @@ func StartWith(t testing.TB, o Options) *Host {
 	t.Helper()
 	o.LXD.Bridge = Bridge
 	daemon := lxdtest.Start(t, o.LXD)
-	h := &Host{t: t, Daemon: daemon, poolGB: o.PoolGB, proxied: lxdtest.NewIdentity(t)}
+	h := &Host{t: t, Daemon: daemon, storage: storage(t, daemon, o.PoolGB), proxied: lxdtest.NewIdentity(t)}
 	if o.LXD.Address.IsValid() {
 		h.subnet = o.LXD.Address.Masked().String()
 	}
@@ -91,15 +92,28 @@ func StartWith(t testing.TB, o Options) *Host {
 	return h
 }
 
+// storage returns what the storage pool is, and makes one that has a size.
+func storage(t testing.TB, daemon *lxd.Daemon, sizeGB int) lxdnode.Config {
+	t.Helper()
+	if sizeGB == 0 {
+		return lxdnode.Config{StorageBackend: "dir"}
+	}
+	config := lxdnode.Config{StorageBackend: "btrfs", StorageSizeGB: sizeGB}
+	pool := api.StoragePoolsPost{Name: lxdnode.DefaultStoragePool, Driver: config.StorageBackend}
+	pool.Config = map[string]string{"size": fmt.Sprintf("%dGB", sizeGB)}
+	if err := lxdtest.Connect(t, daemon.Socket()).CreateStoragePool(pool); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
 // In returns the host with another project of the LXD, which has keys of its own.
 func (h *Host) In(project string) *Host {
 	h.t.Helper()
 	node, err := lxdnode.Connect(h.t.Context(), h.Daemon.Socket())
 	h.must(err)
-	config := lxdnode.Config{StorageBackend: "dir", NetworkBridge: Bridge, Project: project, ListenAddress: listen}
-	if h.poolGB > 0 {
-		config.StorageBackend, config.StorageSizeGB = "btrfs", h.poolGB
-	}
+	config := h.storage
+	config.NetworkBridge, config.Project, config.ListenAddress = Bridge, project, listen
 	report, err := node.Prepare(h.t.Context(), config)
 	h.must(err)
 	if !report.Ready() {
