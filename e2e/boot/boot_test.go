@@ -47,7 +47,12 @@ write_files:
 - path: /etc/systemd/system/times.service
   content: |
     [Service]
-    ExecStart=/bin/sh -c 'until systemd-analyze time >/srv/new; do sleep 1; done; cloud-init analyze show | grep -E "Finished|Total" >>/srv/new; mv /srv/new /srv/times'
+    ExecStart=/bin/sh /srv/times.sh
+- path: /srv/times.sh
+  content: |
+    until systemd-analyze time >/srv/new; do sleep 1; done
+    cloud-init analyze show | grep -E "Finished|Total" >>/srv/new
+    mv /srv/new /srv/times
 runcmd:
 - hostname >/srv/hostname
 - systemctl start --no-block answer.service times.service
@@ -128,10 +133,11 @@ func (b *bed) ask(t *testing.T, name string) string {
 	url := "http://" + net.JoinHostPort(vmAddress.String(), port) + "/" + name
 	var body []byte
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), askInterval, bootTimeout, true, func(ctx context.Context) (bool, error) {
+	ask := func(ctx context.Context) (done bool, err error) {
 		body, last = get(ctx, client, url)
 		return last == nil, nil
-	})
+	}
+	err := wait.PollUntilContextTimeout(t.Context(), askInterval, bootTimeout, true, ask)
 	if err != nil {
 		t.Fatalf("%s: %v: %v", url, err, last)
 	}

@@ -16,7 +16,9 @@ import (
 )
 
 // milestones are what a VM says on its console when it comes so far.
-var milestones = []string{"Linux version", "systemd[1]: Detected", "running 'init-local'", "running 'init'", "running 'modules:final'", "finished at"}
+var milestones = []string{
+	"Linux version", "systemd[1]: Detected", "running 'init-local'", "running 'init'", "running 'modules:final'", "finished at",
+}
 
 // console is what a VM said since it was started. Milestones are logged as they come.
 type console struct {

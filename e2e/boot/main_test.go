@@ -52,8 +52,9 @@ func newBed(t *testing.T) *bed {
 	address := netip.MustParsePrefix("10.77.0.1/24")
 	b := &bed{host: directhost.StartWith(t, directhost.Options{LXD: lxdbed.Options{Address: address, Boots: true}})}
 	b.object = lxd.HostObject{
-		Namespace: namespace, Name: "lxd-a", Direct: true, Allows: func(string) bool { return true }, Server: b.host.Options(),
-		StoragePool: lxdnode.DefaultStoragePool, Bridge: directhost.Bridge, Subnet: address, Zone: "default",
+		Namespace: namespace, Name: "lxd-a", Direct: true, Allows: func(string) bool { return true },
+		Server: b.host.Options(), Zone: "default",
+		StoragePool: lxdnode.DefaultStoragePool, Bridge: directhost.Bridge, Subnet: address,
 	}
 	described, err := simulator.LoadRegion(strings.NewReader(region))
 	if err != nil {
@@ -66,10 +67,12 @@ func newBed(t *testing.T) *bed {
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
-	if b.client, err = maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"}); err != nil {
+	b.client, err = maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	composer := lxd.NewComposer(inventory.New(b.client, inventory.Options{}), lxd.NewHostRefresher(), b, &lxdhost.Connections{})
+	machines := inventory.New(b.client, inventory.Options{})
+	composer := lxd.NewComposer(machines, lxd.NewHostRefresher(), b, &lxdhost.Connections{})
 	b.Service = lxd.NewService(composer, lxd.NewReservations())
 	return b
 }

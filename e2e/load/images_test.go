@@ -34,15 +34,15 @@ const (
 	lookEvery   = 50 * time.Millisecond
 )
 
-// BenchmarkImages makes one VM, and many at once, on a few hosts: from an image on real LXDs, and then by MAAS on its VM
-// hosts, which takes as long as MAAS usually does. It reports seconds from the MaasMachines until they are provisioned:
-// then a VM from an image was started, which has its firmware and kernel still before it, and MAAS has installed the
-// other one. The ratio is of the last one.
+// BenchmarkImages makes one VM, and many at once, on a few hosts: from an image on real LXDs, and then by MAAS on its
+// VM hosts, which takes as long as MAAS usually does. It reports seconds from the MaasMachines until they are
+// provisioned: then a VM from an image was started, which has its firmware and kernel still before it, and MAAS has
+// installed the other one. The ratio is of the last one.
 //
 // VMs halt at once, and what they would do takes no time from those that are made; see package e2e/boot.
 func BenchmarkImages(b *testing.B) {
-	region := strings.NewReplacer("[{name: zone-a}]", "[{name: zone-a}, {name: zone-b}]", "serial: true, ", "").Replace(herdRegion(usualPace))
-	w := startWorld(b, stage{region: region, timeScale: 1, playInterval: playInterval})
+	changed := strings.NewReplacer("[{name: zone-a}]", "[{name: zone-a}, {name: zone-b}]", "serial: true, ", "")
+	w := startWorld(b, stage{region: changed.Replace(herdRegion(usualPace)), timeScale: 1, playInterval: playInterval})
 	seen := &lxdCalls{}
 	seen.reset()
 	for i := range herdHosts {
@@ -90,9 +90,10 @@ func (w *world) makeVMs(b *testing.B, vms int, zone, firstUnit, lastUnit string)
 	began := time.Now()
 	for i := range vms {
 		spec := infrav1.MaasMachineSpec{
-			Image: vmImage, ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: zone, MinCPU: 1, MinMemory: 2048, MinDiskSize: 8,
+			Image: vmImage, ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: zone,
+			MinCPU: 1, MinMemory: 2048, MinDiskSize: 8,
 		}
-		if err := w.makeMachineWith(ctx, "images", fmt.Sprintf("%s-%d", zone, i), false, spec); err != nil {
+		if err := w.makeMachineWith(ctx, "images", fmt.Sprintf("%s-%d-%d", zone, vms, i), false, spec); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -133,8 +134,10 @@ func (w *world) addLXDHost(b *testing.B, name string, seen *lxdCalls) {
 	if err := server.AddImage(b.Context(), vmImage); err != nil {
 		b.Fatal(err)
 	}
-	host, secret := server.Behind(b, seen.between).Objects(client.ObjectKey{Namespace: namespace, Name: name}, imagesZone)
-	host.Spec.Subnet, host.Spec.OverCommit = imagesSubnet, infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	host, secret := server.Behind(b, seen.between).Objects(key, imagesZone)
+	host.Spec.Subnet = imagesSubnet
+	host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
 	for _, object := range []client.Object{secret, host} {
 		if err := w.client.Create(b.Context(), object); err != nil {
 			b.Fatal(err)
@@ -213,8 +216,8 @@ func (c *lxdCalls) end(id string) {
 	}
 }
 
-// report reports how long it was until LXD was asked for a VM, and how long LXD took to clone and to start one: the means.
-// LXD is asked again if it has not ended yet what it did with a VM.
+// report reports how long it was until LXD was asked for a VM, and how long LXD took to clone and to start one: the
+// means. LXD is asked again if it has not ended yet what it did with a VM.
 func (c *lxdCalls) report(b *testing.B) {
 	b.Helper()
 	c.mutex.Lock()

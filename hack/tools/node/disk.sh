@@ -49,7 +49,10 @@ mkdir -p "$work/root/etc/initramfs-tools/conf.d" "$work/root/debs"
 printf 'MODULES=list\nCOMPRESS=gzip\n' >"$work/root/etc/initramfs-tools/conf.d/disk"
 printf '%s\n' virtio_pci virtio_scsi sd_mod sr_mod ext4 isofs >"$work/root/etc/initramfs-tools/modules"
 cp "$BIN"/node/kernel/*.deb "$work/root/debs"
-chroot "$work/root" sh -c 'DEBIAN_FRONTEND=noninteractive dpkg --install /debs/*.deb' >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+if ! chroot "$work/root" sh -c 'DEBIAN_FRONTEND=noninteractive dpkg --install /debs/*.deb' >"$work/log" 2>&1; then
+  cat "$work/log" >&2
+  exit 1
+fi
 rm -r "$work/root/debs"
 chroot "$work/root" systemctl --quiet enable systemd-networkd systemd-resolved
 echo 'LABEL=root / ext4 defaults 0 1' >"$work/root/etc/fstab"
@@ -59,13 +62,16 @@ echo 'LABEL=root / ext4 defaults 0 1' >"$work/root/etc/fstab"
 disk=1024 efi=64
 raw=$work/disk
 truncate --size=${disk}M "$raw"
-printf 'label: gpt\nstart=1MiB, size=%dMiB, type=uefi\nstart=%dMiB, type=linux\n' $efi $((efi + 1)) | /usr/sbin/sfdisk --quiet "$raw"
-/usr/sbin/mkfs.ext4 -q -F -L root -d "$work/root" -E offset=$(((efi + 1) << 20)),lazy_itable_init=1 "$raw" $((disk - efi - 2))M
+printf 'label: gpt\nstart=1MiB, size=%dMiB, type=uefi\nstart=%dMiB, type=linux\n' $efi $((efi + 1)) |
+  /usr/sbin/sfdisk --quiet "$raw"
+offset=$(((efi + 1) << 20))
+/usr/sbin/mkfs.ext4 -q -F -L root -d "$work/root" -E offset=$offset,lazy_itable_init=1 "$raw" $((disk - efi - 2))M
 
 truncate --size=${efi}M "$work/efi"
 /usr/sbin/mkfs.vfat "$work/efi" >/dev/null
 printf 'timeout 0\n' >"$work/loader.conf"
-printf '%s\n' 'title Debian' 'linux /vmlinuz' 'initrd /initrd.img' 'options root=LABEL=root rw console=ttyS0' >"$work/debian.conf"
+printf '%s\n' 'title Debian' 'linux /vmlinuz' 'initrd /initrd.img' 'options root=LABEL=root rw console=ttyS0' \
+  >"$work/debian.conf"
 export MTOOLS_SKIP_CHECK=1
 mmd -i "$work/efi" ::EFI ::EFI/BOOT ::loader ::loader/entries
 mcopy -i "$work/efi" "$work/root/usr/lib/systemd/boot/efi/systemd-bootx64.efi" ::EFI/BOOT/BOOTX64.EFI
