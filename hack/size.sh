@@ -9,7 +9,8 @@ base=${1:-HEAD~1}
 
 # What is generated is not counted.
 generated='zz_generated|^charts/capmaas/(crds|files/crds)/|^docs/(variables|capmaasctl|reasons).md$'
-tools='^(test|e2e|hack)/|_test\.go$|/testdata/'
+# Where the simulator and the conformance suite were before they moved to test/ counts as tests, too.
+tools='^(test|e2e|hack|pkg/maas/(simulator|conformance))/|_test\.go$|/testdata/'
 
 # list TREE AREA prints the files of an area.
 list() {
