@@ -85,10 +85,11 @@ var ours = regexp.MustCompile(`(?i)\bwarn|deprecat|invalid|not found|no such|fai
 
 // known are lines that match, and are none of ours: the image has no SSH server; netplan warns of the gateways that MAAS
 // writes, of the file that cloud-init makes of them, and that there is no bus yet; kubeadm warns of cgroups v1, which this
-// computer may have, and promotes a member of etcd again until it has caught up.
+// computer may have, promotes a member of etcd again until it has caught up, and asks the next member when one is leaving
+// or slow.
 var known = regexp.MustCompile(`ssh_pwauth|Failed generating key type|gateway4|Permissions for /etc/netplan/50-cloud-init|Running \['netplan', 'apply'\]|` +
 	`Failed to connect system bus|SystemVerification|\[preflight\] The system verification failed|` +
-	`/etcdserverpb\.Cluster/MemberPromote.*in sync with leader`)
+	`/etcdserverpb\.Cluster/MemberPromote.*in sync with leader|/etcdserverpb\.Cluster/.*code = (DeadlineExceeded|Unavailable)`)
 
 // checkGuests reads what cloud-init and kubeadm wrote on each machine: cloud-init took the user data as valid, everything
 // in it succeeded, and there is no warning.
