@@ -139,7 +139,7 @@ func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
 
 // search returns what looks like an orphan now, sorted by hostname.
 func (a *audit) search(ctx context.Context) ([]orphans.Finding, error) {
-	machines, err := a.maas.ListMachines(ctx, maas.MachineFilter{})
+	machines, err := orphans.List(ctx, a.maas)
 	if err != nil {
 		return nil, err
 	}

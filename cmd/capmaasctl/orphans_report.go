@@ -46,13 +46,10 @@ func newOrphan(f orphans.Finding) orphan {
 	o := orphan{
 		Name: m.Hostname, SystemID: m.SystemID, Kind: "bare-metal", State: m.StatusName, Zone: m.Zone.Name,
 		VMHost: m.HostName(),
-		Locked: m.Locked, OwnerID: f.OwnerID, Proof: f.Proof, Doubt: f.Doubt,
+		Locked: m.Locked, OwnerID: f.OwnerID, Proof: f.Proof, Doubt: f.Doubt, Kept: f.Kept(),
 	}
 	if f.VM() {
 		o.Kind = kindLXD
-	}
-	if f.Unhosted() {
-		o.Kept = orphans.KeptUnhosted
 	}
 	if f.Cluster != nil {
 		o.Cluster = f.Cluster.String()

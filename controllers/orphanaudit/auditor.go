@@ -130,7 +130,7 @@ func (a *Auditor) audit(ctx context.Context) *audit {
 	now := &audit{read: map[guard.Server]bool{}, missing: len(errs) > 0, errs: errs}
 	lists := ask(ctx, now, slices.Collect(maps.Keys(regions)),
 		func(ctx context.Context, region *scope.Region) ([]*maas.Machine, error) {
-			return region.Inventory.Client().ListMachines(ctx, maas.MachineFilter{})
+			return orphans.List(ctx, region.Inventory.Client())
 		})
 	claims, clusters, err := ReadClaims(ctx, a.Client, a.ManagementID, a.Namespace)
 	if err != nil {

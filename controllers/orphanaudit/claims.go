@@ -35,7 +35,8 @@ func ReadClaims(
 	ctx context.Context, reader client.Reader, managementID, namespace string,
 ) (*orphans.Claims, []infrav1.MaasCluster, error) {
 	machines, maasClusters, all := &infrav1.MaasMachineList{}, &infrav1.MaasClusterList{}, &clusterv1.ClusterList{}
-	for _, list := range []client.ObjectList{machines, maasClusters, all} {
+	hosts := &infrav1.LXDHostList{} // After the machines: a VM that is left is recorded before its MaasMachine is gone.
+	for _, list := range []client.ObjectList{machines, hosts, maasClusters, all} {
 		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return nil, nil, fmt.Errorf("reading the claims on machines in Kubernetes: %w", err)
 		}
@@ -59,6 +60,15 @@ func ReadClaims(
 		}
 		for _, kept := range recorded.Kept {
 			objects = append(objects, orphans.Object{Namespace: c.Namespace, Name: kept.Machine, SystemID: kept.SystemID})
+		}
+	}
+	for i := range hosts.Items {
+		recorded, err := record.OfHost(&hosts.Items[i])
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading which VMs may be left on LXDHost %s: %w", hosts.Items[i].Name, err)
+		}
+		for _, left := range recorded.Left {
+			objects = append(objects, orphans.Object{Namespace: left.Namespace, Name: left.Machine, SystemID: left.Device})
 		}
 	}
 	for i := range machines.Items {

@@ -3,6 +3,7 @@
 package orphans
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -35,13 +36,28 @@ func (f *Finding) Composed() bool {
 	return ownership.HasHostname(f.Machine, f.hostname)
 }
 
-// Unhosted reports whether it is a VM of ours whose LXD is no VM host of MAAS: MAAS switches it, and can't delete it.
+// Unhosted reports whether it is a VM of ours whose LXD is no VM host of MAAS: MAAS can't delete it.
 func (f *Finding) Unhosted() bool {
 	m := f.Machine
 	return isUnhosted(m) && m.Hostname == f.hostname
 }
 
-func isUnhosted(m *maas.Machine) bool { return m.Pod == nil && m.PowerType == maas.PowerTypeLXD }
+func isUnhosted(m *maas.Machine) bool {
+	return m.Device || m.Pod == nil && m.PowerType == maas.PowerTypeLXD
+}
+
+// Kept returns why it is not removed, whatever else is known; "" if nothing speaks against it.
+func (f *Finding) Kept() string {
+	switch {
+	case !f.Unhosted():
+		return ""
+	case f.Machine.Device:
+		return "MAAS can't delete a VM that was made from an image: delete it in LXD, if an LXDHost has it, then its " +
+			"device in MAAS"
+	}
+	return "MAAS can't delete a VM of an LXD that is no VM host: delete it in LXD (the machine's power configuration in " +
+		"MAAS has its address, project and name), then the machine in MAAS"
+}
 
 // VM reports whether it is a VM that was made for the cluster.
 func (f *Finding) VM() bool { return f.Composed() || f.Unhosted() }
@@ -57,6 +73,22 @@ func (f *Finding) AgentName() string {
 		return ""
 	}
 	return ownership.AgentName(f.OwnerID, f.Object.Name)
+}
+
+// List returns all machines of a MAAS, and its devices as machines (GET machines/, GET devices/).
+func List(ctx context.Context, client *maas.Client) ([]*maas.Machine, error) {
+	all, err := client.ListMachines(ctx, maas.MachineFilter{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the machines: %w", err)
+	}
+	devices, err := client.ListDevices(ctx, maas.DeviceFilter{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the devices: %w", err)
+	}
+	for _, device := range devices {
+		all = append(all, device.AsMachine())
+	}
+	return all, nil
 }
 
 // Audit returns the orphans among all machines of a MAAS.

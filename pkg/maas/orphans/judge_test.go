@@ -65,6 +65,15 @@ func inState(status maas.Status) func(*maas.Machine) {
 	return func(m *maas.Machine) { m.Status = status }
 }
 
+// device is that of a VM that was made from an image; annotated is the owner id in its annotations.
+func device(owner, name, annotated string) *maas.Machine {
+	d := maas.Device{SystemID: "id-" + name, Hostname: maas.Hostname(name, owner), Owner: "capi", Description: ownership.AgentName(owner, name)}
+	if annotated != "" {
+		d.WorkloadAnnotations = map[string]string{ownership.AnnotationOwner: annotated, ownership.AnnotationMachine: "ns." + name}
+	}
+	return d.AsMachine()
+}
+
 func TestWhatIsAnOrphan(t *testing.T) {
 	const proven, doubtful, no = "proven", "doubtful", "no"
 	noOwner := func(m *maas.Machine) { m.Owner = "" }
@@ -88,6 +97,13 @@ func TestWhatIsAnOrphan(t *testing.T) {
 
 		"a VM without a VM host":          {machine: vm("owner1", "a", unhosted), want: proven},
 		"a deployed VM without a VM host": {machine: vm("owner1", "a", unhosted, ownedBy("capi"), inState(maas.StatusDeployed), annotate(ownership.AnnotationOwner, "owner1"), annotate(ownership.AnnotationMachine, "ns.a")), want: proven},
+
+		"a device without annotations":  {machine: device("owner1", "a", ""), want: proven},
+		"a device with annotations":     {machine: device("owner1", "a", "owner1"), want: proven},
+		"a device, claimed":             {machine: device("owner1", "a", "owner1"), objects: []Object{{"ns", "a", "id-a"}}, want: no},
+		"a device of a left VM":         {machine: device("owner1", "a", "owner1"), objects: []Object{{"ns", "a", "id-a"}, {"ns", "a", "id-b"}}, want: no},
+		"a device of a paused cluster":  {machine: device("owner2", "a", "owner2"), want: no},
+		"a device that a stranger made": {machine: device("", "a", ""), want: no},
 
 		"a VM without a VM host, claimed by its hostname": {machine: vm("owner1", "a", unhosted), objects: []Object{{"ns", "a", ""}}, want: no},
 		"claimed by system id":                            {machine: metal("owner1", "a"), objects: []Object{{"ns", "a", "id-a"}}, want: no},

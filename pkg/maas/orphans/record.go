@@ -10,10 +10,14 @@ import (
 )
 
 // Recorded checks findings against MAAS's own record of who acquired each machine, which no list shows and nobody can
-// change afterwards (GET machines/ with the filters id and agent_name). It returns the confirmed ones. The others were
+// change afterwards (GET machines/ with the filters id and agent_name). A device's mark is its description, which was
+// listed: only its owner and administrators can set it. It returns the confirmed ones. The others were
 // left over, and then acquired by another user. Machines that are not acquired yet need no record.
 func Recorded(ctx context.Context, client *maas.Client, findings []Finding) ([]Finding, error) {
 	ours := map[string]bool{}
+	for _, f := range findings {
+		ours[f.Machine.SystemID] = f.Machine.Device && f.Machine.Description == f.AgentName()
+	}
 	for _, filter := range maas.JoinFilters(records(findings)) {
 		machines, err := client.ListMachines(ctx, filter)
 		if err != nil {
@@ -41,7 +45,7 @@ func Recorded(ctx context.Context, client *maas.Client, findings []Finding) ([]F
 func records(findings []Finding) []maas.MachineFilter {
 	var list []maas.MachineFilter
 	for _, f := range findings {
-		if name := f.AgentName(); name != "" {
+		if name := f.AgentName(); name != "" && !f.Machine.Device {
 			list = append(list, maas.MachineFilter{SystemIDs: []string{f.Machine.SystemID}, AgentNames: []string{name}})
 		}
 	}

@@ -50,3 +50,18 @@ func TestManyOrphansWithLongNamesAreProven(t *testing.T) {
 		})
 	}
 }
+
+// Of a device, the list has said whose it is: MAAS is not asked again. It is never removed: LXD may have the VM.
+func TestADeviceIsProvenByItsMark(t *testing.T) {
+	claims := NewClaims(here, "", []Cluster{alive}, nil)
+	ours, theirs := device("owner1", "a", "owner1"), device("owner1", "b", "owner1")
+	theirs.Description = "somebody's"
+	found := claims.Audit([]*maas.Machine{ours, theirs})
+	stand, err := Recorded(t.Context(), nil, found)
+	if err != nil || len(stand) != 1 || stand[0].Machine != ours {
+		t.Fatalf("of %d, these stand: %v, %v", len(found), stand, err)
+	}
+	if !stand[0].VM() || stand[0].Kept() == "" {
+		t.Errorf("it would be removed: %+v", stand[0])
+	}
+}

@@ -30,12 +30,6 @@ var (
 
 const seen = "a person runs this and sees the result"
 
-// KeptUnhosted is why a VM is kept whose LXD is no VM host of MAAS: released, it would be a machine for others, and
-// MAAS would delete its own record only.
-const KeptUnhosted = "MAAS can't delete a VM of an LXD that is no VM host: delete it in LXD (the machine's power " +
-	"configuration in MAAS " +
-	"has its address, project and name), then the machine in MAAS"
-
 // KeptError is the reason why a machine that looked like an orphan before was not removed.
 type KeptError struct {
 	Why string
@@ -87,8 +81,8 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 		return Finding{}, &KeptError{finding.Doubt}
 	case m.Locked:
 		return Finding{}, &KeptError{"it is locked in MAAS"}
-	case finding.Unhosted():
-		return Finding{}, &KeptError{KeptUnhosted}
+	case finding.Kept() != "":
+		return Finding{}, &KeptError{finding.Kept()}
 	}
 	stands, err := Recorded(ctx, r.Client, []Finding{finding})
 	if err != nil {
