@@ -132,10 +132,12 @@ const (
 	TagNotFoundReason = "TagNotFound"
 
 	// ImageNotFoundReason: MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of
-	// its files; the message says which. Nothing was acquired for it.
+	// its files; or the LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing
+	// was acquired for it.
 	//   - Provider: looks again every 30 seconds.
 	//   - You: compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, [upload your
-	//     own](image-upload.md), or correct the name in the MaasMachineTemplate.
+	//     own](image-upload.md), to [LXDHosts](image-upload.md#images-on-lxdhosts) too, or correct the name in the
+	//     MaasMachineTemplate.
 	ImageNotFoundReason = "ImageNotFound"
 
 	// SpecImpossibleReason: the spec alone shows that no machine can be as it asks, or that it would harm:
@@ -373,8 +375,8 @@ const (
 	//   - You: bring it out of that state in MAAS; report the state to us.
 	MachineNotUsableReason = "MachineNotUsable"
 
-	// MachineNotOursReason: MAAS has no record that this cluster acquired the machine, or a VM's name belongs to
-	// something that is no VM.
+	// MachineNotOursReason: MAAS has no record that this cluster acquired the machine; or a machine or device of
+	// MAAS's, or a VM in LXD, that is not proven ours has a VM's name or MAC address.
 	//   - Provider: never touches it, also when the Machine is deleted.
 	//   - You: find out who has it: the message names the MAAS user. If that is the provider's own, the machine is
 	//     another cluster's, or this cluster no longer has the owner id that it was acquired with. Delete the Machine;

@@ -66,8 +66,8 @@ var all = map[string]Reason{
 		You:   "create it (`maas admin tags create name=NAME`) and put it on machines, or correct the MaasMachineTemplate.",
 	},
 	"ImageNotFound": {
-		Means: "MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of its files; the message says which. Nothing was acquired for it.",
-		You:   "compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, upload your own, or correct the name in the MaasMachineTemplate.",
+		Means: "MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of its files; or the LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing was acquired for it.",
+		You:   "compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, upload your own, to LXDHosts too, or correct the name in the MaasMachineTemplate.",
 	},
 	"SpecImpossible": {
 		Means: "the spec alone shows that no machine can be as it asks, or that it would harm: `hardwareSync` of a control plane in a cluster with a virtual IP; or `kernelCrashDump` of a VM with less than 4 cores or 6 GiB, with `minMemory` above 2 TiB, or of an `architecture` other than amd64, arm64 and s390x.",
@@ -222,7 +222,7 @@ var all = map[string]Reason{
 		You:   "bring it out of that state in MAAS; report the state to us.",
 	},
 	"MachineNotOurs": {
-		Means: "MAAS has no record that this cluster acquired the machine, or a VM's name belongs to something that is no VM.",
+		Means: "MAAS has no record that this cluster acquired the machine; or a machine or device of MAAS's, or a VM in LXD, that is not proven ours has a VM's name or MAC address.",
 		You:   "find out who has it: the message names the MAAS user. If that is the provider's own, the machine is another cluster's, or this cluster no longer has the owner id that it was acquired with. Delete the Machine; if the name is the problem, rename the other machine in MAAS.",
 	},
 	"DeploymentNotOurs": {
