@@ -77,9 +77,6 @@ func (h *hosts) create(ctx context.Context) error {
 
 // upload gives the hosts the image of the VMs, as an operator does where MAAS does not bring it to them.
 func (h *hosts) upload(ctx context.Context) error {
-	if err := h.box.SetSubnets(ctx, offeredSubnet); err != nil {
-		return err
-	}
 	disk, err := emptyimage.Disk(ctx, vmImage)
 	if err != nil {
 		return err
