@@ -130,6 +130,9 @@ func TestCodeThatDevelopmentNamesExists(t *testing.T) {
 	}
 }
 
+// replacedBy is what a record begins with that no longer holds.
+var replacedBy = regexp.MustCompile(`(?m)^\*Replaced by \[(\d+)\]`)
+
 func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	index := read(t, filepath.Join("adr", "README.md"))
 	records, err := filepath.Glob(filepath.Join("adr", "[0-9]*.md"))
@@ -148,11 +151,15 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 				t.Errorf("%s has no %s", record, part)
 			}
 		}
-		want = append(want, "| "+number+" | ["+name+"]("+filepath.Base(record)+") |")
+		row := "| " + number + " | [" + name + "](" + filepath.Base(record) + ")"
+		if by := replacedBy.FindStringSubmatch(read(t, record)); by != nil {
+			row += ", replaced by " + by[1]
+		}
+		want = append(want, row+" |")
 	}
 	var got []string
 	for line := range strings.Lines(index) {
-		if strings.Contains(line, ".md) |") {
+		if strings.Contains(line, ".md)") && strings.HasPrefix(line, "|") {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}
