@@ -465,6 +465,9 @@ func TestALostDeletionOfAVMHoldsItsName(t *testing.T) {
 			if w.deviceOf(m) == nil {
 				t.Error("MAAS gives the address of a VM that may run to others")
 			}
+			if phase == simulator.After { // LXD still works on it after it took the call.
+				w.eventually(m, "without a VM", func() bool { return len(server.VMs(t)) == 0 })
+			}
 			lost.over.Store(true)
 			w.changeRecord(m, func(d *record.MachineData) { // As if that had been so long ago.
 				d.Pending = []record.Pending{{Op: record.DeleteVM, At: metav1.NewTime(time.Now().Add(-2 * time.Hour))}}

@@ -43,11 +43,10 @@ func (r *Reconciler) lookup(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil {
 		return r.reportState(l, states.Vanished), nil
 	}
-	gone, err := r.look(ctx, l)
-	if gone {
+	if r.look(ctx, l) {
 		return r.reportState(l, states.VMVanished), nil
 	}
-	return proceed, err
+	return proceed, nil
 }
 
 // readMachine reads the machine from the inventory; nil means that MAAS proved that it no longer has it.

@@ -29,9 +29,9 @@ func (l *life) vmOn(m *maas.Machine) lxd.VM {
 
 // look adds to what MAAS says of a VM that it does not switch what the VM's host shows. A host that can't be asked, or
 // has no VM of ours, leaves its power unknown.
-func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
+func (r *Reconciler) look(ctx context.Context, l *life) (gone bool) {
 	if l.maas == nil || l.record.Runs == "" {
-		return false, nil
+		return false
 	}
 	now, vm := *l.maas, l.vmOn(l.maas)
 	seen, err := l.Machines.LXD().ObserveVM(ctx, vm, vmMaxAge)
@@ -45,7 +45,7 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool, err error) {
 	}
 	now.PowerState, now.StatusName, now.Pool.Name = seen.Power(), "Deployed", seen.Pool
 	l.maas = &now
-	return gone, nil
+	return gone
 }
 
 // lostDevice is for a VM whose device MAAS does not have any more. No VM is replaced because of what MAAS keeps.

@@ -19,8 +19,6 @@ import (
 // script is a MAAS that needs time on the test's own clock. Its client is never used: poll only asks it whether MAAS is
 // away.
 type script struct {
-	source
-
 	t       *testing.T
 	clock   time.Time
 	perItem time.Duration // the time of a list for each machine

@@ -13,18 +13,18 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
-// thousand is a MAAS with 1,000 servers of two cards and two disks.
-const thousand = `
+// hundred is a MAAS with 100 servers of two cards and two disks.
+const hundred = `
 users: [{name: admin, admin: true, keys: ["a:b:c"]}]
 subnets: [{cidr: 10.0.0.0/16}]
 zones: [{name: z}]
 machines:
-- {prefix: m, count: 1000, zone: z, cores: 8, memory: 16384, disks: [100, 400], nics: [{}, {}], tags: [fast, big]}
+- {prefix: m, count: 100, zone: z, cores: 8, memory: 16384, disks: [100, 400], nics: [{}, {}], tags: [fast, big]}
 `
 
-// A manager that follows 1,000 machines keeps what the range says of them.
-func TestMemoryOfAThousandMachines(t *testing.T) {
-	region, err := simulator.LoadRegion(strings.NewReader(thousand))
+// A manager that follows 100 machines keeps what the range says of them.
+func TestMemoryOfAHundredMachines(t *testing.T) {
+	region, err := simulator.LoadRegion(strings.NewReader(hundred))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,11 +51,11 @@ func TestMemoryOfAThousandMachines(t *testing.T) {
 		return len(machines)
 	}
 	before := heap()
-	if n := follow(); n != 1000 {
+	if n := follow(); n != 100 {
 		t.Fatalf("MAAS has %d machines", n)
 	}
 	follow() // What the simulator, the server and the client keep is there by now; the machines replace the former ones.
-	figures.Check(t, "1,000 machines in the inventory", "kilobytes", (heap()-before)/1000)
+	figures.Check(t, "100 machines in the inventory", "kilobytes", (heap()-before)/1000)
 	runtime.KeepAlive(inventory)
 }
 
