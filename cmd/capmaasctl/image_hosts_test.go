@@ -165,7 +165,7 @@ func TestAnImageForLXDHostsIsRefused(t *testing.T) {
 		"metadata for MAAS":       {[]string{disk, "--lxd-metadata=" + disk}, exitUsage, "--lxd-host"},
 		"metadata that are none":  {[]string{disk, "--lxd-metadata=" + disk, "--lxd-host=lxd-a"}, exitFailed, "no tarball"},
 		"metadata that are away":  {[]string{disk, "--lxd-metadata=" + disk + ".none", "--lxd-host=lxd-a"}, exitFailed, "no such file"},
-		"a directory":             {[]string{b.dir, "--lxd-host=lxd-a"}, exitFailed, "no file"},
+		"a directory":             {[]string{b.dir, "--lxd-host=lxd-a"}, exitFailed, "no regular file"},
 		"a host without its keys": {[]string{disk, "--lxd-host=lxd-broken"}, exitFailed, "conditions"},
 	} {
 		args := append([]string{"upload", "--name=" + hostImage, "--architecture=" + runtime.GOARCH}, tc.args...)

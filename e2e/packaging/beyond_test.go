@@ -86,7 +86,7 @@ var specOfHosts = map[string]any{
 	"vmHost": map[string]any{"id": int64(1), "systemID": "def456"}, "address": "10.0.0.66", "serverCertificate": certificate + "\nother", "project": "other",
 	"credentialsRef": map[string]any{"name": "other"}, "maasCredentialsRef": map[string]any{"name": "other"}, "zone": "other", "resourcePool": "other",
 	"tags": []any{"other"}, "storagePool": "other", "networkBridge": "other", "subnet": "10.1.0.0/24", "nameservers": []any{"10.1.0.53"},
-	"overCommit": map[string]any{"cpuPercent": int64(900)},
+	"overCommit":        map[string]any{"cpuPercent": int64(900)},
 	"allowedNamespaces": []any{"other"}, "allowedDevices": []any{map[string]any{"type": "gpu"}},
 }
 
