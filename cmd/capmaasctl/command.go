@@ -127,7 +127,8 @@ func wrongFlag(_ *cobra.Command, err error) error {
 	case errors.As(err, &invalid):
 		wanted := map[string]string{"duration": "no time such as 90s or 5m", "bool": "neither true nor false"}
 		kind := invalid.GetFlag().Value.Type()
-		return fmt.Errorf("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(), cmp.Or(wanted[kind], "no number that is possible here"))
+		return fmt.Errorf("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(),
+			cmp.Or(wanted[kind], "no number that is possible here"))
 	}
 	return err
 }

@@ -62,7 +62,8 @@ func (o *options) hasCluster(s surroundings) bool {
 // managementCluster returns the configuration for the Kubernetes API and the namespace there: from the flag, from
 // KUBECONFIG, from where kubectl has it, or of a pod.
 func (o *options) managementCluster(s surroundings) (*rest.Config, string, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig, Precedence: filepath.SplitList(s.getenv("KUBECONFIG"))}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig,
+		Precedence: filepath.SplitList(s.getenv("KUBECONFIG"))}
 	if o.kubeconfig == "" && len(rules.Precedence) == 0 {
 		own := filepath.Join(s.getenv("HOME"), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
 		if _, err := os.Stat(own); s.getenv("HOME") == "" || err != nil {
@@ -70,10 +71,12 @@ func (o *options) managementCluster(s surroundings) (*rest.Config, string, error
 		}
 		rules.Precedence = []string{own}
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, "", fmt.Errorf("%s: no such file, or no cluster is in it", cmp.Or(o.kubeconfig, strings.Join(rules.Precedence, ", ")))
+		return nil, "", fmt.Errorf("%s: no such file, or no cluster is in it",
+			cmp.Or(o.kubeconfig, strings.Join(rules.Precedence, ", ")))
 	}
 	if err != nil {
 		return nil, "", err
@@ -94,7 +97,8 @@ func inPod() (*rest.Config, string, error) {
 // kubernetesClient returns a client for the management cluster.
 func kubernetesClient(o options) (client.Client, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
+		infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -166,12 +170,14 @@ func (e *noMAASError) Error() string {
 // managersMAAS returns the URL and the key of the manager in the management cluster, which its pods mount.
 func managersMAAS(ctx context.Context, reader client.Reader) (maas.Config, error) {
 	managers := &appsv1.DeploymentList{}
-	labels := client.MatchingLabels{"cluster.x-k8s.io/provider": "infrastructure-maas", "control-plane": "controller-manager"}
+	labels := client.MatchingLabels{"cluster.x-k8s.io/provider": "infrastructure-maas",
+		"control-plane": "controller-manager"}
 	if err := reader.List(ctx, managers, labels); err != nil {
 		return maas.Config{}, fmt.Errorf("looking for the manager, whose MAAS is meant without --maas-endpoint: %w", err)
 	}
 	if len(managers.Items) != 1 {
-		return maas.Config{}, &noMAASError{fmt.Sprintf("the management cluster has %d managers of this provider", len(managers.Items))}
+		return maas.Config{}, &noMAASError{fmt.Sprintf("the management cluster has %d managers of this provider",
+			len(managers.Items))}
 	}
 	manager := &managers.Items[0]
 	config, secret := &corev1.ConfigMap{}, &corev1.Secret{}
@@ -188,10 +194,12 @@ func managersMAAS(ctx context.Context, reader client.Reader) (maas.Config, error
 		}
 	}
 	found := maas.Config{
-		Endpoint: strings.TrimSpace(config.Data["maasEndpoint"]), APIKey: strings.TrimSpace(string(secret.Data["apiKey"])), CABundle: secret.Data["caBundle"],
+		Endpoint: strings.TrimSpace(config.Data["maasEndpoint"]), APIKey: strings.TrimSpace(string(secret.Data["apiKey"])),
+		CABundle: secret.Data["caBundle"],
 	}
 	if found.Endpoint == "" || found.APIKey == "" {
-		return maas.Config{}, &noMAASError{fmt.Sprintf("the manager %s/%s has no MAAS of its own", manager.Namespace, manager.Name)}
+		return maas.Config{}, &noMAASError{fmt.Sprintf("the manager %s/%s has no MAAS of its own", manager.Namespace,
+			manager.Name)}
 	}
 	return found, found.Validate()
 }

@@ -95,20 +95,27 @@ func (o *options) addFlags(fs *pflag.FlagSet, c command) {
 }
 
 func (o *options) addMAASFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "", "URL of MAAS, such as http://maas.example.com:5240/MAAS. Default: $MAAS_ENDPOINT, then the manager's in the management cluster.")
-	fs.StringVar(&o.apiKeyFile, "maas-api-key-file", "", "File that holds the API key; - is the standard input. Default: $MAAS_API_KEY, then the manager's.")
-	fs.StringVar(&o.apiKey, "maas-api-key", "", "API key. Everybody on this machine sees it in the list of processes: prefer the file.")
-	fs.StringVar(&o.caBundle, "maas-ca-file", "", "PEM file of the authorities that MAAS's certificate is verified with, beside the system's.")
+	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "",
+		"URL of MAAS, such as http://maas.example.com:5240/MAAS. Default: $MAAS_ENDPOINT, then the manager's in the "+
+			"management cluster.")
+	fs.StringVar(&o.apiKeyFile, "maas-api-key-file", "",
+		"File that holds the API key; - is the standard input. Default: $MAAS_API_KEY, then the manager's.")
+	fs.StringVar(&o.apiKey, "maas-api-key", "", "API key. Everybody on this machine sees it in the list of processes: "+
+		"prefer the file.")
+	fs.StringVar(&o.caBundle, "maas-ca-file", "", "PEM file of the authorities that MAAS's certificate is verified "+
+		"with, beside the system's.")
 }
 
 func (o *options) addClusterFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's own.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig of the management cluster. Default: $KUBECONFIG, then "+
+		"~/.kube/config, then the pod's own.")
 	fs.StringVar(&o.context, "context", "", "Context of the kubeconfig. Default: the current one.")
 }
 
 // addManifestsFlag adds the flag for files that are read.
 func (o *options) addManifestsFlag(fs *pflag.FlagSet, byDefault ...string) {
-	fs.StringArrayVarP(&o.manifests, "filename", "f", byDefault, "YAML file to read; - is the standard input. It can be given several times.")
+	fs.StringArrayVarP(&o.manifests, "filename", "f", byDefault,
+		"YAML file to read; - is the standard input. It can be given several times.")
 }
 
 // complete reads what the flags name, and returns all problems.

@@ -33,7 +33,8 @@ func (o *options) completeHosts(flags *pflag.FlagSet, others ...string) []string
 	var problems []string
 	for _, name := range o.image.hosts {
 		if parts := strings.Split(name, "/"); len(parts) > 2 || slices.Contains(parts, "") {
-			problems = append(problems, fmt.Sprintf("--lxd-host: %q is neither NAME nor NAMESPACE/NAME, nor %s", name, everyHost))
+			problems = append(problems, fmt.Sprintf("--lxd-host: %q is neither NAME nor NAMESPACE/NAME, nor %s", name,
+				everyHost))
 		}
 	}
 	for _, name := range others {
@@ -86,7 +87,8 @@ func (o *options) imageHosts(ctx context.Context, kubernetes client.Client) ([]i
 			if err := kubernetes.List(ctx, list, client.InNamespace(o.namespace)); err != nil {
 				return nil, err
 			}
-			objects = append(objects, slices.DeleteFunc(list.Items, func(h infrav1.LXDHost) bool { return h.Spec.CredentialsRef == nil })...)
+			objects = append(objects, slices.DeleteFunc(list.Items,
+				func(h infrav1.LXDHost) bool { return h.Spec.CredentialsRef == nil })...)
 			continue
 		}
 		key := client.ObjectKey{Namespace: o.namespace, Name: name}
@@ -147,7 +149,9 @@ func lacks(host *imageHost, fingerprint string) int {
 }
 
 // giveImage gives a host the image, from another host if one has it.
-func (o *options) giveImage(ctx context.Context, s surroundings, image *lxdhost.ImageFile, host, source *imageHost) error {
+func (o *options) giveImage(
+	ctx context.Context, s surroundings, image *lxdhost.ImageFile, host, source *imageHost,
+) error {
 	if host.Problem != nil {
 		return host.Problem
 	}
@@ -155,13 +159,15 @@ func (o *options) giveImage(ctx context.Context, s surroundings, image *lxdhost.
 	switch {
 	case image.Architecture != "" && image.Architecture != host.Reading.Architecture:
 		return &lxdhost.FileError{
-			Problem: fmt.Sprintf("it is of the architecture %s, and the image is for %s", host.Reading.Architecture, image.Architecture),
-			Remedy:  "give it an image for its architecture; --architecture says which one a disk is for",
+			Problem: fmt.Sprintf("it is of the architecture %s, and the image is for %s", host.Reading.Architecture,
+				image.Architecture),
+			Remedy: "give it an image for its architecture; --architecture says which one a disk is for",
 		}
 	case has.Fingerprint != "" && has.Fingerprint != image.Fingerprint && !o.image.replace:
 		return &lxdhost.FileError{
 			Problem: fmt.Sprintf("it has another image of the name %s, with the fingerprint %s", o.image.name, has.Fingerprint),
-			Remedy: "give this one another name, for example with its version; with --replace it takes the name away, and new VMs are " +
+			Remedy: "give this one another name, for example with its version; with --replace it takes the name away, and new " +
+				"VMs are " +
 				"made from this one at once",
 		}
 	}
@@ -174,12 +180,14 @@ func (o *options) giveImage(ctx context.Context, s surroundings, image *lxdhost.
 		shown.done()
 	default:
 		how = "copied from LXDHost " + source.Key.Name + " to"
-		err = host.server.CopyImage(ctx, lxdhost.ImageCopy{Alias: o.image.name, Fingerprint: image.Fingerprint, From: source.options, Keep: true}, source.server)
+		err = host.server.CopyImage(ctx, lxdhost.ImageCopy{Alias: o.image.name, Fingerprint: image.Fingerprint,
+			From: source.options, Keep: true}, source.server)
 	}
 	if err != nil {
 		return err
 	}
-	s.say("image/"+o.image.name, already, fmt.Sprintf("%s LXDHost %s (%s, fingerprint %s)", how, host.Key.Name, bytesOf(image.Bytes), image.Fingerprint))
+	s.say("image/"+o.image.name, already, fmt.Sprintf("%s LXDHost %s (%s, fingerprint %s)", how, host.Key.Name,
+		bytesOf(image.Bytes), image.Fingerprint))
 	return nil
 }
 
@@ -229,15 +237,18 @@ func explainHostImage(err error) string {
 	case errors.As(err, &unusable):
 		return "the LXDHost's conditions say what is wrong with its credentials"
 	case errors.Is(err, context.Canceled):
-		return "run the same command again: LXD takes an image whole, so what it did not get to the end is sent from the beginning"
+		return "run the same command again: LXD takes an image whole, so what it did not get to the end is sent from the " +
+			"beginning"
 	}
 	switch lxdhost.KindOf(err) {
 	case lxdhost.KindUnreachable:
-		return "run the same command again when LXD can be reached from here, and from the other hosts: what a host has is not sent again"
+		return "run the same command again when LXD can be reached from here, and from the other hosts: what a host has is " +
+			"not sent again"
 	case lxdhost.KindInvalid:
 		return "give a disk in the format qcow2, or an image of LXD for virtual machines"
 	case lxdhost.KindOther:
-		return "LXD says what is wrong; if a copy failed, make sure that this LXD reaches the other one's spec.address; its disk must have room"
+		return "LXD says what is wrong; if a copy failed, make sure that this LXD reaches the other one's spec.address; " +
+			"its disk must have room"
 	}
 	return "the LXDHost's conditions say what is wrong"
 }
@@ -271,20 +282,26 @@ func (c *checks) onHosts(name string, diskGB int, hosts []planner.ImageHost) {
 		case host.Problem != nil:
 			c.failed(subject, explainHostImage(host.Problem), "%v", host.Problem)
 		case is.Fingerprint == "":
-			c.failed(subject, "`capmaasctl image upload FILE --name="+name+" --lxd-host=...` brings it there; from hosts of the same namespace the manager "+
+			c.failed(subject, "`capmaasctl image upload FILE --name="+name+
+				" --lxd-host=...` brings it there; from hosts of the same namespace the manager "+
 				"does so itself, when a template needs it", "it is missing")
 		case is.Fingerprint != first:
-			c.failed(subject, "upload one of them to all with --replace", "it is another one, %s, than %s", is.Fingerprint, first)
+			c.failed(subject, "upload one of them to all with --replace", "it is another one, %s, than %s", is.Fingerprint,
+				first)
 		case is.Architecture != host.Reading.Architecture:
-			c.failed(subject, "upload one for this architecture, under another name", "it is for %s, and the host is %s", is.Architecture, host.Reading.Architecture)
+			c.failed(subject, "upload one for this architecture, under another name", "it is for %s, and the host is %s",
+				is.Architecture, host.Reading.Architecture)
 		case is.DiskBytes > int64(diskGB)*1e9 && diskGB > 0:
-			c.failed(subject, "give the template a larger disk", "its disk of %s is larger than the root disk of %d GB", bytesOf(is.DiskBytes), diskGB)
+			c.failed(subject, "give the template a larger disk", "its disk of %s is larger than the root disk of %d GB",
+				bytesOf(is.DiskBytes), diskGB)
 		default:
-			c.ok(subject, "%s, for %s%s; %d VM(s) were made from it", bytesOf(is.Bytes), is.Architecture, diskOf(is), len(is.Users))
+			c.ok(subject, "%s, for %s%s; %d VM(s) were made from it", bytesOf(is.Bytes), is.Architecture, diskOf(is),
+				len(is.Users))
 		}
 	}
 	if first != "" {
-		c.unknown(name+" inside", "cloud-init and the images that kubeadm pulls can't be seen from outside: look into a VM that was made from it")
+		c.unknown(name+" inside", "cloud-init and the images that kubeadm pulls can't be seen from outside: look into a VM "+
+			"that was made from it")
 	}
 }
 

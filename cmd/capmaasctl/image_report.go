@@ -46,7 +46,8 @@ func listImagesCommand() command {
 	return command{
 		use: "list", short: "List MAAS's images, and how many machines each is deployed on",
 		long:    "It also says whether MAAS has all of each. Machines are those that the user of the API key may see.",
-		example: "image list\nimage list -o yaml", page: "image-upload.md", needsMAAS: true, hasTimeout: true, find: listImages,
+		example: "image list\nimage list -o yaml", page: "image-upload.md", needsMAAS: true, hasTimeout: true,
+		find: listImages,
 	}
 }
 
@@ -65,7 +66,8 @@ image check --cluster=default/my-cluster`,
 		flags: func(o *options, fs *pflag.FlagSet) {
 			o.addArchitectureFlag(fs)
 			o.addHostsFlag(fs)
-			fs.StringVar(&o.image.cluster, "cluster", "", "NAME or NAMESPACE/NAME of a Cluster, whose images are checked instead.")
+			fs.StringVar(&o.image.cluster, "cluster", "", "NAME or NAMESPACE/NAME of a Cluster, whose images are checked "+
+				"instead.")
 		},
 		complete: (*options).completeImageCheck,
 		find:     checkImages,
@@ -134,8 +136,10 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 		}
 		newest, _ := detail.Newest()
 		r.Images = append(r.Images, imageRow{
-			Name: image.DeployName(), Architecture: image.Architecture, Uploaded: image.Type == maas.ImageUploaded, Title: image.Title,
-			BaseImage: image.BaseImage, Size: newest.Size, Complete: detail.Deployable(), Machines: users[image.DeployName()+" "+image.Processor()],
+			Name: image.DeployName(), Architecture: image.Architecture, Uploaded: image.Type == maas.ImageUploaded,
+			Title:     image.Title,
+			BaseImage: image.BaseImage, Size: newest.Size, Complete: detail.Deployable(),
+			Machines: users[image.DeployName()+" "+image.Processor()],
 		})
 	}
 	slices.SortStableFunc(r.Images, func(a, b imageRow) int { return strings.Compare(a.Name, b.Name) })
@@ -169,7 +173,8 @@ func checkImages(ctx context.Context, o options, _ surroundings) result {
 	if o.image.cluster == "" {
 		var client *maas.Client
 		if client, err = maas.NewClient(o.maas); err == nil {
-			found.image(ctx, images.NewService(client), planner.ImageUse{Image: o.object, Architecture: o.image.architecture, InMAAS: true})
+			found.image(ctx, images.NewService(client), planner.ImageUse{Image: o.object, Architecture: o.image.architecture,
+				InMAAS: true})
 		}
 	} else {
 		err = withPlanner(ctx, o, func(p *planner.Planner) error {

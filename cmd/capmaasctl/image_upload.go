@@ -47,15 +47,20 @@ image upload ubuntu-2404-kube-v1.35.0.qcow2 --name=custom/u-2404-k8s-1.35.0 --lx
 		needsMAAS: true, inNamespace: true,
 		byDefault: func(o *options) { o.image.architecture = "amd64" },
 		flags: func(o *options, fs *pflag.FlagSet) {
-			fs.StringVar(&o.image.name, "name", "", "Name of the image, as spec.image has it: custom/NAME, or an operating system of MAAS and a release.")
+			fs.StringVar(&o.image.name, "name", "", "Name of the image, as spec.image has it: custom/NAME, or an operating "+
+				"system of MAAS and a release.")
 			o.addArchitectureFlag(fs)
 			o.addHostsFlag(fs)
-			fs.StringVar(&o.image.metadata, "lxd-metadata", "", "The other file of an image of LXD in two files: the tarball with its metadata. FILE is the disk.")
+			fs.StringVar(&o.image.metadata, "lxd-metadata", "",
+				"The other file of an image of LXD in two files: the tarball with its metadata. FILE is the disk.")
 			fs.StringVar(&o.image.title, "title", "", "Title that MAAS's web interface shows.")
-			fs.StringVar(&o.image.base, "base-image", "", "What it is built on, such as ubuntu/noble. Default: what MAAS commissions machines with.")
+			fs.StringVar(&o.image.base, "base-image", "", "What it is built on, such as ubuntu/noble. Default: what MAAS "+
+				"commissions machines with.")
 			fs.StringVar(&o.image.fileType, "file-type", "",
-				"tgz, tbz, txz: a root file system; ddgz, ddbz2, ddxz, ddraw, ddtgz, ddtbz, ddtxz, ddtar: a disk. Default: by the file's name.")
-			fs.BoolVar(&o.image.replace, "replace", false, "Let MAAS drop the file that it has under this name, or an LXDHost give the name to this image. It does so at once.")
+				"tgz, tbz, txz: a root file system; ddgz, ddbz2, ddxz, ddraw, ddtgz, ddtbz, ddtxz, ddtar: a disk. Default: by "+
+					"the file's name.")
+			fs.BoolVar(&o.image.replace, "replace", false, "Let MAAS drop the file that it has under this name, or an LXDHost "+
+				"give the name to this image. It does so at once.")
 			fs.BoolVar(&o.image.restart, "restart", false, "Begin an unfinished upload of this file anew.")
 		},
 		complete: (*options).completeUpload,
@@ -69,7 +74,8 @@ image upload ubuntu-2404-kube-v1.35.0.qcow2 --name=custom/u-2404-k8s-1.35.0 --lx
 }
 
 func (o *options) addArchitectureFlag(fs *pflag.FlagSet) {
-	fs.StringVar(&o.image.architecture, "architecture", o.image.architecture, "Architecture of the machines, such as amd64 or arm64.")
+	fs.StringVar(&o.image.architecture, "architecture", o.image.architecture,
+		"Architecture of the machines, such as amd64 or arm64.")
 }
 
 // completeUpload sets the type of the file, and makes the architecture MAAS's.

@@ -136,8 +136,8 @@ func (p *pass) distrustOthers(ctx context.Context) error {
 }
 
 // distrustUnused is distrustOthers if MAAS has no VM hosts. The manager says when it uses this pair alone. MAAS has the
-// pair of that time in the power parameters of each VM that it composed when it had VM hosts, and switches it with that:
-// this one stays until the VMs are gone, or the node retires.
+// pair of that time in the power parameters of each VM that it composed when it had VM hosts, and switches it with
+// that: this one stays until the VMs are gone, or the node retires.
 func (p *pass) distrustUnused(ctx context.Context) error {
 	current, err := lxdnode.Fingerprint(p.keys.Certificate)
 	if err != nil || p.keysInUse != current {

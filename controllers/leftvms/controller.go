@@ -140,7 +140,8 @@ type left struct {
 
 // vm returns what the VM is searched by.
 func (l *left) vm() lxd.VM {
-	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, Marks: marks(l.LeftVM), HostRef: l.LeftVM.Host, Namesakes: l.Namesakes, Addresses: l.Addresses}
+	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, Marks: marks(l.LeftVM), HostRef: l.LeftVM.Host,
+		Namesakes: l.Namesakes, Addresses: l.Addresses}
 }
 
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.
@@ -187,7 +188,9 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 }
 
 // deleteVM deletes a VM that was found, if it is ours and nothing claims it.
-func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, region *scope.Region, found lxd.Presence) (again time.Duration, err error) {
+func (r *Reconciler) deleteVM(
+	ctx context.Context, l *left, cluster *owner, region *scope.Region, found lxd.Presence,
+) (again time.Duration, err error) {
 	why, err := r.keeps(ctx, l, cluster, found)
 	if err != nil {
 		return 0, err
@@ -212,8 +215,9 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *left, cluster *owner, regi
 	if why != (reason{}) {
 		return r.pause(l), r.keep(ctx, l, why)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMDeleted", "Delete", "VM %s of MaasMachine %s/%s, which is gone, was still there; "+
-		"it is being deleted", l.Hostname, l.Namespace, l.Machine)
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMDeleted", "Delete",
+		"VM %s of MaasMachine %s/%s, which is gone, was still there; "+
+			"it is being deleted", l.Hostname, l.Namespace, l.Machine)
 	return verifyAfter, nil
 }
 
@@ -234,7 +238,8 @@ func (r *Reconciler) settle(ctx context.Context, l *left, region *scope.Region) 
 	if err := l.record.Store(ctx, func() { l.record.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify", "VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify",
+		"VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
 	return 0, nil
 }
 
@@ -252,7 +257,8 @@ func forget(ctx context.Context, l *left, region *scope.Region) error {
 	}
 	mark := ownership.AgentName(l.OwnerID, l.Machine)
 	var taken *lxd.NameTakenError
-	if err := region.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark); !errors.As(err, &taken) {
+	if err := region.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark); !errors.As(err,
+		&taken) {
 		return err
 	}
 	return nil
@@ -266,7 +272,8 @@ func (r *Reconciler) keep(ctx context.Context, l *left, why reason) error {
 	if err := l.record.Store(ctx, func() { l.record.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify", "VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why.text)
+	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify",
+		"VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why.text)
 	return nil
 }
 

@@ -110,8 +110,8 @@ func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found l
 	return r.claimed(ctx, l, found.VM.SystemID)
 }
 
-// claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has. A VM that has a device
-// in MAAS holds its name: see awaitName in package maasmachine.
+// claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has. A VM that has a
+// device in MAAS holds its name: see awaitName in package maasmachine.
 func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (reason, error) {
 	list := &infrav1.MaasMachineList{}
 	if err := r.APIReader.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {

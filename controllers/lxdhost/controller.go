@@ -73,13 +73,15 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 // secretToHosts wakes the hosts whose credentials are in a Secret.
 func (r *Reconciler) secretToHosts(ctx context.Context, secret client.Object) []reconcile.Request {
 	list := &infrav1.LXDHostList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(secret.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, list, client.InNamespace(secret.GetNamespace()),
+		client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the LXDHosts that use a Secret")
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
-		for _, ref := range []*infrav1.LocalObjectReference{list.Items[i].Spec.CredentialsRef, list.Items[i].Spec.MAASCredentialsRef} {
+		for _, ref := range []*infrav1.LocalObjectReference{list.Items[i].Spec.CredentialsRef,
+			list.Items[i].Spec.MAASCredentialsRef} {
 			if ref != nil && ref.Name == secret.GetName() {
 				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 				break
@@ -102,7 +104,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, nil
 	}
 	before := host.DeepCopy()
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, nil, host); err != nil || isPaused || requeue {
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, nil, host); err != nil || isPaused ||
+		requeue {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !r.isDirect(ctx, host) {
@@ -136,7 +139,8 @@ func (r *Reconciler) isDirect(ctx context.Context, host *infrav1.LXDHost) bool {
 	if host.Spec.VMHost == nil || controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) {
 		return true
 	}
-	if config, err := r.Scopes.LXDHostMAAS(ctx, host); host.Spec.CredentialsRef == nil || err != nil || !scope.IsOfMAAS(host, config) {
+	if config, err := r.Scopes.LXDHostMAAS(ctx, host); host.Spec.CredentialsRef == nil || err != nil ||
+		!scope.IsOfMAAS(host, config) {
 		return false // The mirror says so.
 	}
 	region, err := r.Scopes.LXDHostRegion(ctx, host)

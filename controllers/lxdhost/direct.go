@@ -128,7 +128,8 @@ func takesNoVMs(host *infrav1.LXDHost, err error) *report.Problem {
 	}
 	if bridge := host.Spec.NetworkBridge; !slices.Contains(host.Status.Bridges, bridge) {
 		return &report.Problem{Reason: infrav1.BridgeNotFoundReason, Message: fmt.Sprintf(
-			"LXD shows no bridge %s, only %s: make it on the host, or change spec.networkBridge", bridge, listed(host.Status.Bridges))}
+			"LXD shows no bridge %s, only %s: make it on the host, or change spec.networkBridge", bridge,
+			listed(host.Status.Bridges))}
 	}
 	var pools []string
 	for _, pool := range host.Status.StoragePools {
@@ -162,7 +163,8 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 	}
 	if err != nil {
 		addRemedy(host)
-		markSchedulable(host, &report.Problem{Reason: infrav1.DeletingReason, Message: "the LXDHost is being deleted; it is unknown whether there are VMs on it"})
+		markSchedulable(host, &report.Problem{Reason: infrav1.DeletingReason,
+			Message: "the LXDHost is being deleted; it is unknown whether there are VMs on it"})
 		if reason := offersNoVMs(err); reason != "" {
 			report.SetFalse(host, infrav1.SchedulableCondition, reason, "%s", report.Brief(err.Error())+byHand)
 		}
@@ -174,7 +176,8 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 		names = append(names, vm.Name)
 	}
 	host.Status.VMs = ptr.To(int32(len(vms)))
-	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(names, maxNamed))
+	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason,
+		"waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(names, maxNamed))
 	summarize(host)
 	return false, nil
 }
@@ -232,7 +235,8 @@ func (r *Reconciler) vms(ctx context.Context, host *infrav1.LXDHost) ([]lxdhost.
 }
 
 // byHand is the remedy for a host that can't be asked.
-const byHand = "; if the host is gone for good, remove the finalizer " + infrav1.LXDHostFinalizer + " of this LXDHost by hand: VMs that are on it stay there"
+const byHand = "; if the host is gone for good, remove the finalizer " + infrav1.LXDHostFinalizer +
+	" of this LXDHost by hand: VMs that are on it stay there"
 
 // addRemedy says in the condition that is False how to let a host go that can't be asked for its VMs.
 func addRemedy(host *infrav1.LXDHost) {
@@ -248,7 +252,8 @@ func addRemedy(host *infrav1.LXDHost) {
 func (r *Reconciler) letGo(ctx context.Context, host *infrav1.LXDHost) error {
 	before := host.DeepCopy()
 	controllerutil.RemoveFinalizer(host, infrav1.LXDHostFinalizer)
-	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before,
+		client.MergeFromWithOptimisticLock{})); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Scopes.ReleaseLXDHost(client.ObjectKeyFromObject(host))

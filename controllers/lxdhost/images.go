@@ -85,7 +85,9 @@ func (i *images) Start(ctx context.Context) error {
 }
 
 // tendImages takes note of what was read of a host, and starts what is to be done for it.
-func (r *Reconciler) tendImages(ctx context.Context, host *infrav1.LXDHost, options lxdhost.Options, reading lxdhost.Reading) error {
+func (r *Reconciler) tendImages(
+	ctx context.Context, host *infrav1.LXDHost, options lxdhost.Options, reading lxdhost.Reading,
+) error {
 	wanted, err := r.wantedImages(ctx, host)
 	if err != nil {
 		return err
@@ -93,12 +95,14 @@ func (r *Reconciler) tendImages(ctx context.Context, host *infrav1.LXDHost, opti
 	key := client.ObjectKeyFromObject(host)
 	now := time.Now()
 	disputed := r.images.note(key, imageHost{
-		maas: maasOf(host), open: host.Spec.AllowedNamespaces, options: options, reading: reading, seen: now, wanted: wanted, cordoned: host.Spec.Cordoned(),
-		mark: r.markOf(options, key),
+		maas: maasOf(host), open: host.Spec.AllowedNamespaces, options: options, reading: reading, seen: now, wanted: wanted,
+		cordoned: host.Spec.Cordoned(),
+		mark:     r.markOf(options, key),
 	}, now)
 	for _, alias := range disputed {
 		r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, "ImageDisputed", "BringImage",
-			"the LXDHosts of this namespace have different images of the name %s, and none is brought here: upload one of them to all, with `capmaasctl image upload --lxd-host`", alias)
+			"the LXDHosts of this namespace have different images of the name %s, and none is brought here: upload one of "+
+				"them to all, with `capmaasctl image upload --lxd-host`", alias)
 	}
 	if next := r.images.next(key, now); next != nil {
 		about := host.DeepCopy()
@@ -170,14 +174,16 @@ func (i *images) note(key client.ObjectKey, now imageHost, at time.Time) (disput
 	if before == nil {
 		before = &imageHost{unneeded: map[string]time.Time{}}
 	}
-	now.busy, now.sends, now.changed, now.again, now.unneeded = before.busy, before.sends, before.changed, before.again, before.unneeded
+	now.busy, now.sends, now.changed, now.again, now.unneeded = before.busy, before.sends, before.changed, before.again,
+		before.unneeded
 	i.hosts[key] = &now
 	for _, alias := range now.wanted {
 		if fingerprints, _ := i.offers(key, alias, at); len(fingerprints) > 1 && now.reading.Image(alias).Fingerprint == "" {
 			now.disputed = append(now.disputed, alias)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(now.disputed), func(alias string) bool { return slices.Contains(before.disputed, alias) })
+	return slices.DeleteFunc(slices.Clone(now.disputed),
+		func(alias string) bool { return slices.Contains(before.disputed, alias) })
 }
 
 // next returns what is to be done for a host, which is busy from then on until ended; nil if nothing is.
@@ -218,12 +224,15 @@ func (i *images) missing(key client.ObjectKey, host *imageHost, at time.Time) *t
 }
 
 // offers returns which images of a name others have for a host, and the hosts that can send one now, the best first.
-func (i *images) offers(key client.ObjectKey, alias string, at time.Time) (fingerprints []string, from []client.ObjectKey) {
+func (i *images) offers(
+	key client.ObjectKey, alias string, at time.Time,
+) (fingerprints []string, from []client.ObjectKey) {
 	to := i.hosts[key]
 	for other, host := range i.hosts {
 		image := host.reading.Image(alias)
 		mayGive := other != key && other.Namespace == key.Namespace && host.isTrustedBy(to)
-		if !mayGive || image.Fingerprint == "" || image.Architecture != to.reading.Architecture || at.Sub(host.seen) > imageRetry {
+		if !mayGive || image.Fingerprint == "" || image.Architecture != to.reading.Architecture ||
+			at.Sub(host.seen) > imageRetry {
 			continue
 		}
 		fingerprints = append(fingerprints, image.Fingerprint)
@@ -243,7 +252,8 @@ func (i *images) offers(key client.ObjectKey, alias string, at time.Time) (finge
 func (h *imageHost) isTrustedBy(other *imageHost) bool {
 	has := func(namespace string) bool { return slices.Contains(h.open, namespace) }
 	return h.maas == other.maas &&
-		(has(infrav1.AllNamespaces) || !slices.ContainsFunc(other.open, func(namespace string) bool { return !has(namespace) }))
+		(has(infrav1.AllNamespaces) || !slices.ContainsFunc(other.open,
+			func(namespace string) bool { return !has(namespace) }))
 }
 
 func compareSenders(aSends, bSends int, a, b string) int {
@@ -311,13 +321,16 @@ func (r *Reconciler) transfer(ctx context.Context, host *infrav1.LXDHost, t *tra
 	case ctx.Err() != nil:
 	case err != nil:
 		log.Error(err, "An image was not brought to a host, or not removed")
-		r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, "ImageNotTransferred", "BringImage", "image %s: %s", t.alias, report.Brief(err.Error()))
+		r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, "ImageNotTransferred", "BringImage", "image %s: %s", t.alias,
+			report.Brief(err.Error()))
 	case removes:
 		log.Info("Removed an image that was brought, and that nothing needs")
-		r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "ImageRemoved", "RemoveImage", "image %s was brought here, and nothing needs it any more", t.alias)
+		r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "ImageRemoved", "RemoveImage",
+			"image %s was brought here, and nothing needs it any more", t.alias)
 	default:
 		log.Info("Brought an image to a host", "from", t.from)
-		r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "ImageBrought", "BringImage", "image %s was copied from LXDHost %s", t.alias, t.from.Name)
+		r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "ImageBrought", "BringImage",
+			"image %s was copied from LXDHost %s", t.alias, t.from.Name)
 	}
 }
 
@@ -331,7 +344,8 @@ func (r *Reconciler) bringImage(ctx context.Context, t *transfer) error {
 		return err
 	}
 	return to.CopyImage(ctx, lxdhost.ImageCopy{
-		Alias: t.alias, Fingerprint: t.fingerprint, From: r.images.optionsOf(t.from), Brought: mark.Of(t.fingerprint, t.alias),
+		Alias: t.alias, Fingerprint: t.fingerprint, From: r.images.optionsOf(t.from),
+		Brought: mark.Of(t.fingerprint, t.alias),
 	}, from)
 }
 

@@ -67,7 +67,8 @@ func (r *Reconciler) showNode(ctx context.Context, host *infrav1.LXDHost) error 
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading MaasMachine %s of LXDHost %s: %w", owner.Name, host.Name, err)
 		}
-		if err == nil && clusters.IsOwner(owner, clusters.MaasMachineKind, m) { // Otherwise it is gone, and the LXDHost goes with it.
+		// Otherwise it is gone, and the LXDHost goes with it.
+		if err == nil && clusters.IsOwner(owner, clusters.MaasMachineKind, m) {
 			host.Status.NodeName, err = clusters.NodeOf(ctx, r.Client, m)
 			return err
 		}

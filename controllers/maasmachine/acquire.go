@@ -56,7 +56,8 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	}
 	held, err := r.held(ctx, l, constraints)
 	if errors.Is(err, inmaas.ErrHeld) {
-		return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "another manager holds the machine that was to get its storage layout; choosing another one"), nil
+		return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+			"another manager holds the machine that was to get its storage layout; choosing another one"), nil
 	}
 	if err != nil {
 		return proceed, err
@@ -133,7 +134,8 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 		misfit = noRoot
 	}
 	if misfit != "" {
-		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s", l.maas, misfit), nil
+		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s",
+			l.maas, misfit), nil
 	}
 	return proceed, nil
 }
@@ -169,7 +171,8 @@ func (r *Reconciler) claimNow(ctx context.Context, l *life, systemID string) (ou
 		return proceed, nil
 	}
 	if errors.Is(err, maas.Conflict) {
-		return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "%s", maas.Message(err)), nil // The inventory triggers a reconcile when the state changes.
+		// The inventory triggers a reconcile when the state changes.
+		return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "%s", maas.Message(err)), nil
 	}
 	return proceed, err
 }

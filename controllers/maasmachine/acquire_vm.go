@@ -65,7 +65,8 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	}
 	status := &l.MaasMachine.Status
 	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on host %s", spec.Hostname, host.Name)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on host %s",
+		spec.Hostname, host.Name)
 	runs := ""
 	if vm.HostFirst {
 		runs = vm.HostRef
@@ -81,7 +82,8 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Changing)
 	if vm.Commissions { // The inventory triggers a reconcile when it is Ready.
-		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s (%s) was made on host %s", spec.Hostname, vm.SystemID, host.Name), nil
+		return report.Wait(report.UnknownRetry, infrav1.CreatingReason, "VM %s (%s) was made on host %s", spec.Hostname,
+			vm.SystemID, host.Name), nil
 	}
 	return r.claimNow(ctx, l, vm.SystemID)
 }
@@ -170,7 +172,8 @@ func tooManyHosts(l *life, ref string) error {
 	}
 	return report.NotReady(report.Problem{
 		Reason: infrav1.VMHostUnreachableReason, RetryAfter: report.MendRetry,
-		Message: fmt.Sprintf("VM %s may be on one of %d hosts, none of which can be asked: %s; it is made on no other one until then: make one reachable, or delete the Machine",
+		Message: fmt.Sprintf("VM %s may be on one of %d hosts, none of which can be asked: %s; it is made on no other one "+
+			"until then: make one reachable, or delete the Machine",
 			l.Identity().Hostname, len(l.record.Hosts), text.List(l.record.Hosts, maxSkipped)),
 	})
 }
@@ -185,7 +188,8 @@ func (r *Reconciler) peers(ctx context.Context, l *life) ([]lxd.Peer, error) {
 	var peers []lxd.Peer
 	for i := range machines {
 		m := &machines[i]
-		if (m.Status.LXDHost == "" && m.Status.FailureDomain == "") || m.Name == l.MaasMachine.Name || clusters.IsControlPlane(m) != l.IsControlPlane() {
+		if (m.Status.LXDHost == "" && m.Status.FailureDomain == "") || m.Name == l.MaasMachine.Name ||
+			clusters.IsControlPlane(m) != l.IsControlPlane() {
 			continue
 		}
 		peers = append(peers, lxd.Peer{
@@ -201,7 +205,8 @@ func (r *Reconciler) vmExists(l *life, taken lxd.Resources) {
 	report.SetTrue(l.MaasMachine, infrav1.LXDResourcesAllocatedCondition, infrav1.AllocatedReason)
 	report.SetTrue(l.MaasMachine, infrav1.LXDVMCreatedCondition, infrav1.CreatedReason)
 	l.MaasMachine.Status.VMResourceUsage = &infrav1.VMResourceUsage{
-		AllocatedCores: int32(taken.Cores), AllocatedMemory: int32(taken.Memory), AllocatedDisk: int32(taken.Disk), // From int32.
+		// From int32.
+		AllocatedCores: int32(taken.Cores), AllocatedMemory: int32(taken.Memory), AllocatedDisk: int32(taken.Disk),
 	}
 }
 

@@ -82,11 +82,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err != nil || m == nil {
 		return ctrl.Result{}, err
 	}
-	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, m.cluster, maasMachine); err != nil || isPaused || requeue {
+	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, m.cluster, maasMachine); err != nil ||
+		isPaused || requeue {
 		return ctrl.Result{}, err
 	}
 	if maasMachine.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasMachine, infrav1.MachineFinalizer); err != nil || added {
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasMachine, infrav1.MachineFinalizer); err != nil ||
+			added {
 			return ctrl.Result{}, err
 		}
 	}
@@ -110,7 +112,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation, r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
+		r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation,
+		r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
 		r.network, r.deployment, r.annotation, r.observation,
 	}
 }
@@ -118,7 +121,8 @@ func (r *Reconciler) bareMetalSteps() []step {
 // vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
-		r.lookup, r.composed, r.possible, r.address, r.adoption, r.recovery, r.preflight, r.image, r.composition, r.start, r.readiness, r.claim, r.network,
+		r.lookup, r.composed, r.possible, r.address, r.adoption, r.recovery, r.preflight, r.image, r.composition, r.start,
+		r.readiness, r.claim, r.network,
 		r.deployment, r.annotation, r.observation, r.vmObservation,
 	}
 }
@@ -245,7 +249,9 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	}
 	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
 	// Write returns a conflict then, and the record is read first.
-	if err := m.record.Write(ctx, func(m client.Object) { controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer) }); err != nil {
+	if err := m.record.Write(ctx, func(m client.Object) {
+		controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer)
+	}); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.told.Forget(m.maasMachine)
@@ -328,7 +334,8 @@ func through(ctx context.Context, l *life, steps []step) (outcome, error) {
 		}
 		if log := ctrl.LoggerFrom(ctx).V(1); log.Enabled() {
 			p := out.Problem()
-			log.Info("A step ends the reconcile", "step", nameOf(do), "reason", p.Reason, "message", p.Message, "after", p.RetryAfter, "failed", err != nil)
+			log.Info("A step ends the reconcile", "step", nameOf(do), "reason", p.Reason, "message", p.Message, "after",
+				p.RetryAfter, "failed", err != nil)
 		}
 		return out, err
 	}
@@ -370,13 +377,16 @@ func (r *Reconciler) stillWanted(ctx context.Context, l *life) error {
 	if err == nil && now.DeletionTimestamp.IsZero() && now.UID == l.MaasMachine.UID {
 		return nil
 	}
-	return apierrors.NewConflict(schema.GroupResource{Group: infrav1.GroupVersion.Group, Resource: "maasmachines"}, l.MaasMachine.Name, errGoing)
+	return apierrors.NewConflict(schema.GroupResource{Group: infrav1.GroupVersion.Group, Resource: "maasmachines"},
+		l.MaasMachine.Name, errGoing)
 }
 
 var errGoing = errors.New("it is being deleted: nothing more is acquired or deployed for it")
 
 // patch stores the results of the reconcile in one patch.
-func (r *Reconciler) patch(ctx context.Context, patcher *objects.Patcher[*record.Machine], m *infrav1.MaasMachine) error {
+func (r *Reconciler) patch(
+	ctx context.Context, patcher *objects.Patcher[*record.Machine], m *infrav1.MaasMachine,
+) error {
 	types := Conditions(m)
 	report.Summarize(m, !m.DeletionTimestamp.IsZero(), types...)
 	m.Status.Ready = conditions.IsTrue(m, infrav1.ReadyCondition)

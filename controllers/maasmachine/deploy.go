@@ -44,7 +44,8 @@ func (r *Reconciler) readiness(ctx context.Context, l *life) (outcome, error) {
 // deployedByUs stops at a machine that another call than ours had deployed. MAAS lets an administrator deploy what
 // another user acquired, so our agent name proves nothing of it. A VM is made for one MaasMachine.
 func (r *Reconciler) deployedByUs(ctx context.Context, l *life) (outcome, error) {
-	if l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID || l.record.IsPending(record.Deploy) {
+	if l.IsLXD() || wasProvisioned(l.MaasMachine) || l.record.Deployed == l.maas.SystemID ||
+		l.record.IsPending(record.Deploy) {
 		return proceed, nil
 	}
 	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
@@ -75,7 +76,8 @@ func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assess
 	err := r.recordFailure(ctx, l, quarantine.Machine)
 	var unsettled *record.UnsettledError
 	if errors.Is(err, maas.Unavailable) || errors.As(err, &unsettled) { // The state is what users must know.
-		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID, "error", text.Lines(err))
+		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID,
+			"error", text.Lines(err))
 		return out.Within(max(report.UnknownRetry, report.Explain(err).RetryAfter)), nil
 	}
 	return out, err
@@ -134,7 +136,8 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	l.proven = true
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s", spec.Image, l.maas)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s",
+		spec.Image, l.maas)
 	return proceed, nil
 }
 
@@ -218,9 +221,11 @@ func (r *Reconciler) tellProvisioned(l *life, address string) {
 	if !r.told.First(l.MaasMachine) {
 		return
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas, address)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas,
+		address)
 	if why := withoutCrashDump(l.MaasMachine.Spec, l.maas); why != "" {
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas, why)
+		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s",
+			l.maas, why)
 	}
 }
 

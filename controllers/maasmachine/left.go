@@ -21,7 +21,9 @@ import (
 
 // leave records on the LXDHost of a host that the VM may be left there: package leftvms deletes it when the host can be
 // asked again. It returns what becomes of the VM.
-func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time) (remedy string, err error) {
+func (r *Reconciler) leave(
+	ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time,
+) (remedy string, err error) {
 	hostname := l.Identity().Hostname
 	if found.Never {
 		return "Delete the VM in the LXD of that host, if it is there", nil
@@ -43,10 +45,12 @@ func (r *Reconciler) leave(ctx context.Context, l *life, ref string, found lxd.P
 			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
 		}
 		if remembered {
-			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted", host.Namespace, host.Name), nil
+			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted",
+				host.Namespace, host.Name), nil
 		}
 	}
-	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, and `capmaasctl orphans` finds it",
+	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, "+
+		"and `capmaasctl orphans` finds it",
 		hostname), nil
 }
 
@@ -78,8 +82,8 @@ func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 	return nil
 }
 
-// awaitName returns an error while a VM of the machine's name may run on a host that can't be asked: the device that has
-// its addresses would become that of a second one.
+// awaitName returns an error while a VM of the machine's name may run on a host that can't be asked: the device that
+// has its addresses would become that of a second one.
 func (r *Reconciler) awaitName(ctx context.Context, l *life) error {
 	list := &infrav1.LXDHostList{}
 	if err := r.Client.List(ctx, list); err != nil {
@@ -109,7 +113,8 @@ func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *recor
 	}
 	recorded, err := r.Records.OpenHost(host)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "An LXDHost can't remember that a VM may be left", "lxdHost", client.ObjectKeyFromObject(host))
+		ctrl.LoggerFrom(ctx).Error(err, "An LXDHost can't remember that a VM may be left", "lxdHost",
+			client.ObjectKeyFromObject(host))
 		return nil
 	}
 	return recorded

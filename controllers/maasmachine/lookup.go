@@ -68,10 +68,12 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "reading machine %s", m.Spec.SystemID), nil
 	case seen.Hidden:
 		return hold(m, infrav1.MachineHiddenReason,
-			"MAAS has machine %s and does not show it to the user of the API key: let that user see it again, or use another key", m.Spec.SystemID), nil
+			"MAAS has machine %s and does not show it to the user of the API key: let that user see it again, or use another "+
+				"key", m.Spec.SystemID), nil
 	case seen.Machine == nil && seen.Vanished > 0 && !accepted:
 		return hold(m, infrav1.MachinesVanishedReason,
-			"MAAS reports that machine %s is gone, one of %d at once: check whether MAAS was restored or emptied. If they are really gone, set the annotation %s on the MaasCluster",
+			"MAAS reports that machine %s is gone, one of %d at once: check whether MAAS was restored or emptied. If they are "+
+				"really gone, set the annotation %s on the MaasCluster",
 			m.Spec.SystemID, seen.Vanished, infrav1.AcceptVanishedAnnotation), nil
 	}
 	l.maas = seen.Machine
@@ -95,7 +97,8 @@ func (r *Reconciler) composed(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	return report.Wait(report.MendRetry, infrav1.MachineNotOursReason,
-		"machine %s (%s) was not composed for this MaasMachine: remove spec.systemID, or use provisioningMode bare-metal for a machine of choice",
+		"machine %s (%s) was not composed for this MaasMachine: remove spec.systemID, or use provisioningMode bare-metal "+
+			"for a machine of choice",
 		l.maas.SystemID, l.maas.Hostname), nil
 }
 
@@ -142,7 +145,8 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 	case err != nil:
 		return proceed, err
 	case foreign != nil:
-		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
+		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason,
+			"machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
 			foreign.SystemID, foreign.Hostname, foreign.Owner), nil
 	case len(found) == 0:
 		return r.awaitSettled(l, record.Storage, record.Exclude), nil // allocation waits for those, if it has to.
@@ -158,7 +162,8 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
 		// MAAS composed it because no machine fitted, and the response was lost.
-		return report.Wait(report.MendRetry, infrav1.NoMachineAvailableReason, "VM %s, which MAAS made instead of allocating a machine, is given back", found[0].Hostname),
+		return report.Wait(report.MendRetry, infrav1.NoMachineAvailableReason,
+				"VM %s, which MAAS made instead of allocating a machine, is given back", found[0].Hostname),
 			r.giveAllBack(ctx, l, found[0])
 	}
 	for _, extra := range found[1:] {

@@ -38,7 +38,8 @@ func (r *Reconciler) preflight(ctx context.Context, l *life) (outcome, error) {
 // isTaken reports whether the machine is there already: a VM, or bare metal that is not free.
 func isTaken(l *life) bool { return l.maas != nil && (l.IsLXD() || l.maas.Status != maas.StatusReady) }
 
-// mayDo checks that MAAS lets the API key's user do what the spec of bare metal needs. What a VM needs is up to its host.
+// mayDo checks that MAAS lets the API key's user do what the spec of bare metal needs. What a VM needs is up to its
+// host.
 func mayDo(ctx context.Context, l *life) error {
 	if l.IsLXD() {
 		return nil

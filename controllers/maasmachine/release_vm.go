@@ -65,7 +65,8 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	if err != nil {
 		return proceed, err
 	}
-	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas), nil // The inventory triggers a reconcile when it is gone.
+	// The inventory triggers a reconcile when it is gone.
+	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas), nil
 }
 
 // deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
@@ -132,7 +133,8 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 			continue
 		}
 		if pause := pauseOf(l.record.CleanupSoFar(), l.clock.Now()); pause > 0 {
-			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its host, and is being deleted again", l.Identity().Hostname), nil
+			return report.Retry(pause, infrav1.VMCameBackReason, "VM %s came back on its host, and is being deleted again",
+				l.Identity().Hostname), nil
 		}
 		vm := l.VM(s.systemID)
 		vm.HostRef, vm.Namesakes, vm.Elsewhere = ref, s.namesakes, s.own
@@ -188,8 +190,9 @@ func awaitHosts(l *life) outcome {
 		return proceed
 	}
 	if left := l.record.Unsettled(); left > 0 {
-		return report.Wait(min(left, report.CapacityRetry), infrav1.VerifyingVMReason, "the response to a call that stops or deletes VM %s was lost; "+
-			"waiting, because its host may still do it, and would hit the next VM of the name", l.Identity().Hostname)
+		return report.Wait(min(left, report.CapacityRetry), infrav1.VerifyingVMReason,
+			"the response to a call that stops or deletes VM %s was lost; "+
+				"waiting, because its host may still do it, and would hit the next VM of the name", l.Identity().Hostname)
 	}
 	l.record.Done(record.StopVM)
 	l.record.Done(record.DeleteVM)
@@ -218,7 +221,9 @@ func (r *Reconciler) awaitHost(l *life, found lxd.Presence) outcome {
 }
 
 // hostUnreachable waits for the host for a while, and then reports that a VM may be left there.
-func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time) (outcome, error) {
+func (r *Reconciler) hostUnreachable(
+	ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time,
+) (outcome, error) {
 	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if errors.Is(found.Why, maas.Forbidden) {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
@@ -236,7 +241,8 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 	check.Tries++
 	limit := check.UnreachableSince.Add(r.HostUnreachableTimeout)
 	if left := limit.Sub(now); !found.Never && (left > 0 || check.Tries < leastHostTries) {
-		message := fmt.Sprintf("VM %s is deleted in MAAS, and host %s can't be asked whether it is gone there: %s; retrying until %s",
+		message := fmt.Sprintf("VM %s is deleted in MAAS, and host %s can't be asked whether it is gone there: %s; "+
+			"retrying until %s",
 			vm, found.Host, maas.Message(found.Why), timestamp(limit))
 		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
 		l.record.Cleanup = &check
@@ -247,7 +253,8 @@ func (r *Reconciler) hostUnreachable(ctx context.Context, l *life, ref string, f
 		return proceed, err
 	}
 	l.mayRemain = l.mayRemain || !found.Never
-	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete", "VM %s may remain on host %s, which could not be asked since %s: %s. %s",
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete",
+		"VM %s may remain on host %s, which could not be asked since %s: %s. %s",
 		vm, found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
@@ -262,7 +269,8 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 	if err != nil {
 		return proceed, err
 	}
-	message := fmt.Sprintf("host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times)
+	message := fmt.Sprintf("host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host,
+		back.Hostname, times)
 	r.warnOnce(m, infrav1.VMCameBackReason, message)
 	return report.Wait(vmRetry(times), infrav1.VMCameBackReason, "%s", message), nil
 }
@@ -328,14 +336,17 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 	if err != nil {
 		return next{}, err
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete", "host %s had created a second VM although MAAS "+
-		"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname, found.VM.SystemID)
+	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete",
+		"host %s had created a second VM although MAAS "+
+			"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname,
+		found.VM.SystemID)
 	return next{outcome: spare(l, vmRetry(times))}, nil
 }
 
 // spare waits until another host can say whether it has a second VM of the machine, or no longer has it.
 func spare(l *life, after time.Duration) outcome {
-	return report.Retry(after, infrav1.VerifyingVMReason, "checking that no other host has a second VM %s", l.Identity().Hostname)
+	return report.Retry(after, infrav1.VerifyingVMReason, "checking that no other host has a second VM %s",
+		l.Identity().Hostname)
 }
 
 // pauseOf returns the time until the next check whether the VM is back.
@@ -351,8 +362,8 @@ func vmRetry(times int) time.Duration {
 	return guard.Doubled(firstVMRetry, maxVMRetry, times)
 }
 
-// deregistration removes what MAAS has of a VM that no host has any more. If the VM may be left on a host, MAAS keeps it
-// with its address: no other VM gets that. An address of Kubernetes is given to the next MaasMachine by Kubernetes.
+// deregistration removes what MAAS has of a VM that no host has any more. If the VM may be left on a host, MAAS keeps
+// it with its address: no other VM gets that. An address of Kubernetes is given to the next MaasMachine by Kubernetes.
 func (r *Reconciler) deregistration(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil || l.foreign != nil || (!l.hostFirst && !l.maas.Device) {
 		return proceed, nil

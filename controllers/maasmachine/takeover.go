@@ -13,8 +13,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
-// takeover marks a VM as ours, before it is deleted, that MAAS composed on a VM host when it had some: MAAS would delete
-// its machine alone, and the VM would run on.
+// takeover marks a VM as ours, before it is deleted, that MAAS composed on a VM host when it had some: MAAS would
+// delete its machine alone, and the VM would run on.
 func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
 	err := r.adoptComposed(ctx, l)
 	var unprepared *lxd.NoSuccessorError
@@ -22,7 +22,8 @@ func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
 	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
 		return awaitSuccessor(unprepared), nil
 	case lxdhost.KindOf(err) == lxdhost.KindConflict:
-		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand", report.Brief(err.Error()), l.maas), nil
+		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand",
+			report.Brief(err.Error()), l.maas), nil
 	case errors.As(err, &unprepared), lxdhost.KindOf(err) != "":
 		return proceed, nil // Whether the VM is gone is verified when MAAS has deleted its machine.
 	}
@@ -31,7 +32,8 @@ func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
 
 // awaitSuccessor waits until a person has prepared the LXDHost of a former VM host.
 func awaitSuccessor(unprepared *lxd.NoSuccessorError) outcome {
-	return report.Wait(report.MendRetry, infrav1.VMHostsNotSupportedReason, "%s; or delete that LXDHost, if its VMs are gone", unprepared)
+	return report.Wait(report.MendRetry, infrav1.VMHostsNotSupportedReason,
+		"%s; or delete that LXDHost, if its VMs are gone", unprepared)
 }
 
 // adoptComposed adopts the VM, and records where it is. It does nothing if MAAS composed no VM, or still has VM hosts.

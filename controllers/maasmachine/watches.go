@@ -55,10 +55,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	limited := workers.Limit(r, &options)
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasMachine{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(infrav1.GroupVersion.WithKind("MaasMachine")))).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(
+			infrav1.GroupVersion.WithKind("MaasMachine")))).
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(r.maasClusterToMachines)).
-		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner())).
-		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{}, handler.OnlyControllerOwner()),
+		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{},
+			handler.OnlyControllerOwner())).
+		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{},
+			handler.OnlyControllerOwner()),
 			objects.IgnoreFigures).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToMachines),
 			predicate.Or[client.Object](objects.IgnoreFigures, predicate.GenerationChangedPredicate{})).
@@ -85,7 +88,8 @@ func systemIDOf(object client.Object) []string {
 func (r *Reconciler) systemIDToMachines(ctx context.Context, systemID string) []reconcile.Request {
 	list := &infrav1.MaasMachineList{}
 	if err := r.Client.List(ctx, list, client.MatchingFields{SystemIDIndex: systemID}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasMachine of a machine that changed in MAAS", "systemID", systemID)
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasMachine of a machine that changed in MAAS", "systemID",
+			systemID)
 		return nil
 	}
 	return requests(list.Items)

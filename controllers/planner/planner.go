@@ -96,7 +96,8 @@ func (p *Planner) Drain(ctx context.Context, host client.ObjectKey) (*plan.Simul
 	}
 	where := object.Annotations[infrav1.MAASAnnotation]
 	if object.Spec.VMHost != nil && len(theirs) > 0 && !slices.Contains(theirs, where) {
-		return nil, problem("LXDHost %s is of the MAAS %q, as its annotation %s says; the clusters with VMs are in %s, so what is on it is not known",
+		return nil, problem("LXDHost %s is of the MAAS %q, as its annotation %s says; the clusters with VMs are in %s, so "+
+			"what is on it is not known",
 			host, where, infrav1.MAASAnnotation, strings.Join(slices.Compact(slices.Sorted(slices.Values(theirs))), ", "))
 	}
 	s := plan.New(machines)
@@ -144,7 +145,8 @@ func (p *Planner) drain(ctx context.Context, s *plan.Simulation, v *view) error 
 	for _, m := range v.machines {
 		if leaves(m) && !slices.Contains(known, m.Owner) {
 			known = append(known, m.Owner)
-			s.Drain(&plan.Group{Cluster: m.Cluster, Owner: m.Owner, Held: "no control plane, and no MachineDeployment, makes another one instead of it"}, leaves)
+			s.Drain(&plan.Group{Cluster: m.Cluster, Owner: m.Owner,
+				Held: "no control plane, and no MachineDeployment, makes another one instead of it"}, leaves)
 		}
 	}
 	return nil
@@ -169,7 +171,8 @@ func (v *view) drains(host client.ObjectKey) bool {
 			v.drained = v.hosts[i].Key()
 		}
 	}
-	return v.drained != (lxd.HostKey{}) && slices.ContainsFunc(v.machines, func(m plan.Machine) bool { return m.On == v.drained })
+	return v.drained != (lxd.HostKey{}) && slices.ContainsFunc(v.machines,
+		func(m plan.Machine) bool { return m.On == v.drained })
 }
 
 // allowed returns the hosts without those that are emptied, which stay in the list to be named in a refusal.
@@ -239,7 +242,8 @@ func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse,
 func (p *Planner) imageHosts(ctx context.Context, v *view, namespace string) (hosts []ImageHost) {
 	for i := range v.hosts {
 		if h := &v.hosts[i]; h.IsDirect() && h.Object.Allows(namespace) {
-			host := ImageHost{Key: client.ObjectKey{Namespace: h.Object.Namespace, Name: h.Object.Name}, Problem: h.Object.Problem}
+			host := ImageHost{Key: client.ObjectKey{Namespace: h.Object.Namespace, Name: h.Object.Name},
+				Problem: h.Object.Problem}
 			if host.Problem == nil {
 				host.Reading, host.Problem = p.Scopes.LXD.Read(ctx, h.Object.Server, imagesMaxAge)
 			}
@@ -257,7 +261,8 @@ func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objec
 	}
 	maasClusterKey, is := clusters.MaasClusterKey(cluster)
 	if !is {
-		return nil, problem("cluster %s is not made by this provider: its infrastructure is a %s", key, cmp.Or(cluster.Spec.InfrastructureRef.Kind, "ClusterClass's"))
+		return nil, problem("cluster %s is not made by this provider: its infrastructure is a %s", key,
+			cmp.Or(cluster.Spec.InfrastructureRef.Kind, "ClusterClass's"))
 	}
 	maasCluster := &infrav1.MaasCluster{}
 	if err := p.get(ctx, given, "MaasCluster", maasClusterKey, maasCluster); err != nil {
@@ -304,7 +309,8 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 	_, isControlPlane := m.Labels[clusterv1.MachineControlPlaneLabel]
 	vm := v.TemplateVM(m.Spec, isControlPlane)
 	known := plan.Machine{
-		Name: m.Name, Cluster: v.name(), Owner: ownerOf(m, v.Cluster.Cluster), Zone: m.Status.FailureDomain, Among: vm.Cluster, Order: order,
+		Name: m.Name, Cluster: v.name(), Owner: ownerOf(m, v.Cluster.Cluster), Zone: m.Status.FailureDomain,
+		Among: vm.Cluster, Order: order,
 	}
 	if !m.Spec.IsLXD() {
 		known.SystemID, known.DeleteCalls = m.Spec.SystemID, callsFor(m.Spec).Delete
@@ -312,7 +318,8 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 	}
 	known.VM, known.Host = m.Name, m.Status.LXDHost
 	if usage := m.Status.VMResourceUsage; usage != nil {
-		vm.Resources = lxd.Resources{Cores: int(usage.AllocatedCores), Memory: int(usage.AllocatedMemory), Disk: int(usage.AllocatedDisk)}
+		vm.Resources = lxd.Resources{Cores: int(usage.AllocatedCores), Memory: int(usage.AllocatedMemory),
+			Disk: int(usage.AllocatedDisk)}
 	}
 	known.Has = vm.Footprint()
 	at := slices.IndexFunc(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
@@ -339,7 +346,9 @@ func ownerOf(m *infrav1.MaasMachine, cluster *clusterv1.Cluster) string {
 }
 
 // get reads an object from the manifests, or from Kubernetes.
-func (p *Planner) get(ctx context.Context, given *objects, kind string, key client.ObjectKey, into client.Object) error {
+func (p *Planner) get(
+	ctx context.Context, given *objects, kind string, key client.ObjectKey, into client.Object,
+) error {
 	if found := given.find(kind, key); found != nil {
 		return decode(found, into)
 	}

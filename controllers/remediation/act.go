@@ -69,7 +69,8 @@ func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (ctrl.Result
 	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, sm.Cluster); err != nil {
 		return ctrl.Result{}, fmt.Errorf("removing the machine from the API endpoint: %w", err)
 	}
-	return r.follow(ctx, s, begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", s.named()))
+	return r.follow(ctx, s, begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason,
+		"machine %s is being switched off", s.named()))
 }
 
 // switchPower switches the machine off or on, and goes on when it is.
@@ -105,7 +106,9 @@ func (s *subject) vm(rec *record.Machine) lxd.VM {
 }
 
 // switches returns the request that switches the machine, and its operation.
-func (s *subject) switches(machine *maas.Machine, rec *record.Machine, on bool) (record.Op, func(context.Context, maas.Permit) error) {
+func (s *subject) switches(
+	machine *maas.Machine, rec *record.Machine, on bool,
+) (record.Op, func(context.Context, maas.Permit) error) {
 	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
 	if on {
 		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
@@ -125,7 +128,9 @@ func (s *subject) switches(machine *maas.Machine, rec *record.Machine, on bool) 
 
 // power returns the power of a machine. A BMC that does not respond is an error of its own, not of MAAS, which was read
 // just before.
-func (r *Reconciler) power(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Machine) (string, error) {
+func (r *Reconciler) power(
+	ctx context.Context, s *subject, machine *maas.Machine, rec *record.Machine,
+) (string, error) {
 	if machine.Device {
 		return s.inMAAS.Machines.LXD().PowerOf(ctx, s.vm(rec))
 	}
@@ -153,12 +158,14 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine,
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &unsettled), apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy), errors.Is(err, maas.Unauthorized):
+	case errors.As(err, &unsettled), apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy),
+		errors.Is(err, maas.Unauthorized):
 		s.record.Remediation = &before // MAAS has not tried.
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("MAAS can't switch the machine", "operation", op, "error", maas.Message(err))
-	report.SetFalse(s.remediation, infrav1.PowerCycledCondition, conditions.GetReason(s.remediation, infrav1.PowerCycledCondition),
+	report.SetFalse(s.remediation, infrav1.PowerCycledCondition,
+		conditions.GetReason(s.remediation, infrav1.PowerCycledCondition),
 		"MAAS could not switch machine %s: %s", s.named(), maas.Message(err))
 	return nil
 }
@@ -192,7 +199,8 @@ func (r *Reconciler) replace(ctx context.Context, s *subject) (ctrl.Result, erro
 		return ctrl.Result{}, err
 	}
 	if s.say(verdict{condition: infrav1.HandedOverCondition, reason: infrav1.HandedOverReason}) {
-		r.Recorder.Eventf(s.remediation, s.machine, corev1.EventTypeWarning, infrav1.HandedOverReason, "Remediate", "Cluster API replaces Machine %s", s.machine.Name)
+		r.Recorder.Eventf(s.remediation, s.machine, corev1.EventTypeWarning, infrav1.HandedOverReason, "Remediate",
+			"Cluster API replaces Machine %s", s.machine.Name)
 	}
 	return ctrl.Result{}, nil
 }
@@ -216,10 +224,12 @@ func (r *Reconciler) handOver(ctx context.Context, s *subject) error {
 		return fmt.Errorf("preparing to patch Machine %s: %w", s.machine.Name, err)
 	}
 	conditions.Set(s.machine, metav1.Condition{
-		Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
+		Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse,
+		Reason:  clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
 		Message: "Waiting for remediation: MaasRemediation " + s.remediation.Name + " could not make the machine healthy",
 	})
-	if err := helper.Patch(ctx, s.machine, patch.WithOwnedConditions{Conditions: []string{clusterv1.MachineOwnerRemediatedCondition}}); err != nil {
+	owned := patch.WithOwnedConditions{Conditions: []string{clusterv1.MachineOwnerRemediatedCondition}}
+	if err := helper.Patch(ctx, s.machine, owned); err != nil {
 		return fmt.Errorf("handing Machine %s over: %w", s.machine.Name, err)
 	}
 	return nil
@@ -243,7 +253,8 @@ func (r *Reconciler) quarantine(ctx context.Context, s *subject) error {
 	err = quarantine.Proven(ctx, rec, s.inMAAS, f.machine, "a power cycle did not help")
 	err = quarantine.Report(ctx, r.Recorder, s.inMAAS, f.machine, before != rec.Quarantine, err)
 	if again && errors.Is(err, maas.Unavailable) {
-		ctrl.LoggerFrom(ctx).Info("Replacing a machine without a quarantine", "systemID", f.machine.SystemID, "error", text.Lines(err))
+		ctrl.LoggerFrom(ctx).Info("Replacing a machine without a quarantine", "systemID", f.machine.SystemID, "error",
+			text.Lines(err))
 		err = nil
 	}
 	return errors.Join(err, rec.Close(ctx))

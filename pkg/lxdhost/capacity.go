@@ -148,7 +148,8 @@ func (s *session) readPools(c *Capacity, wanted []string) error {
 		if err != nil {
 			return err
 		}
-		c.Pools = append(c.Pools, Pool{Name: pool.Name, Driver: pool.Driver, TotalBytes: int64(space.Total), UsedBytes: int64(space.Used)})
+		c.Pools = append(c.Pools, Pool{Name: pool.Name, Driver: pool.Driver, TotalBytes: int64(space.Total),
+			UsedBytes: int64(space.Used)})
 	}
 	return nil
 }

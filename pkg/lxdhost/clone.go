@@ -19,8 +19,8 @@ const (
 	keyNetworkConfig = "cloud-init.network-config"
 )
 
-// Boot is what a VM boots, and what it is told. It is passed on as it is, to cloud-init or to whatever else reads a disk of
-// the kind NoCloud.
+// Boot is what a VM boots, and what it is told. It is passed on as it is, to cloud-init or to whatever else reads a
+// disk of the kind NoCloud.
 type Boot struct {
 	// Fingerprint is the whole one of an image of virtual machines that the project has.
 	Fingerprint string
@@ -28,17 +28,18 @@ type Boot struct {
 	UserData, VendorData, NetworkConfig string
 }
 
-// Clone makes a VM from the image in Spec.Boot, stopped: it boots with UEFI, without secure boot, from its root disk, which is
-// as large as wanted.
+// Clone makes a VM from the image in Spec.Boot, stopped: it boots with UEFI, without secure boot, from its root disk,
+// which is as large as wanted.
 //
-// A VM of the name with the same marks is left as it is, but for missing further disks. Where Create asks LXD whether there
-// is room, Clone goes by what was read of the host; see Connections.Read.
+// A VM of the name with the same marks is left as it is, but for missing further disks. Where Create asks LXD whether
+// there is room, Clone goes by what was read of the host; see Connections.Read.
 //
 // It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM POST instances and GET
 // operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for further disks the same calls as
 // Create.
 //
-// The error is that of Create. KindOther is also for an image that the project lacks, or that is larger than the root disk.
+// The error is that of Create. KindOther is also for an image that the project lacks, or that is larger than the root
+// disk.
 func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
 	return h.make(ctx, spec, spec.validateBoot, func(s *session) (devices, error) { return s.findOrClone(spec, seen) })
 }
@@ -74,7 +75,8 @@ func (s Spec) validateBoot() error {
 // addTo makes a request that of a VM with an image.
 func (b *Boot) addTo(request *api.InstancesPost) {
 	request.Source = api.InstanceSource{Type: api.SourceTypeImage, Fingerprint: b.Fingerprint}
-	for key, value := range map[string]string{keyUserData: b.UserData, keyVendorData: b.VendorData, keyNetworkConfig: b.NetworkConfig} {
+	for key, value := range map[string]string{keyUserData: b.UserData, keyVendorData: b.VendorData,
+		keyNetworkConfig: b.NetworkConfig} {
 		if value != "" {
 			request.Config[key] = value
 		}

@@ -120,7 +120,8 @@ func (h *Host) read(ctx context.Context) (Reading, error) {
 // acquire waits for the other callers, until the context ends.
 func (one *connection) acquire(ctx context.Context) (release func(), err error) {
 	if release, err = one.lock.Acquire(ctx); err != nil {
-		return nil, &Error{Kind: KindUnreachable, Problem: "LXD keeps another call waiting: " + err.Error(), unsent: true, cause: err}
+		return nil, &Error{Kind: KindUnreachable, Problem: "LXD keeps another call waiting: " + err.Error(), unsent: true,
+			cause: err}
 	}
 	return release, nil
 }
@@ -176,7 +177,9 @@ func (one *connection) close() {
 
 // key identifies options without revealing the key.
 func (o Options) key() string {
-	parts, _ := json.Marshal([]string{o.Address, o.Project, string(o.ServerCertificate), string(o.ClientCertificate), string(o.ClientKey)}) // Strings can be marshalled.
+	// Strings can be marshalled.
+	parts, _ := json.Marshal([]string{o.Address, o.Project, string(o.ServerCertificate), string(o.ClientCertificate),
+		string(o.ClientKey)})
 	sum := sha256.Sum256(parts)
 	return hex.EncodeToString(sum[:])
 }

@@ -73,7 +73,9 @@ func (h *Host) Create(ctx context.Context, spec Spec) error {
 }
 
 // make makes a VM in two steps: itself, and its further disks.
-func (h *Host) make(ctx context.Context, spec Spec, validate func() error, itself func(*session) (devices, error)) error {
+func (h *Host) make(
+	ctx context.Context, spec Spec, validate func() error, itself func(*session) (devices, error),
+) error {
 	doing := "creating the VM " + spec.Name
 	if err := validate(); err != nil {
 		return h.fail(doing, err)
@@ -89,7 +91,8 @@ func (h *Host) make(ctx context.Context, spec Spec, validate func() error, itsel
 	}
 	if err := s.addDisks(devices, spec); err != nil {
 		failed := classify(err)
-		return h.fail(doing, &Error{Kind: failed.Kind, Problem: failed.Problem, Sent: true, cause: failed.cause}) // The VM is there.
+		// The VM is there.
+		return h.fail(doing, &Error{Kind: failed.Kind, Problem: failed.Problem, Sent: true, cause: failed.cause})
 	}
 	return nil
 }
@@ -120,8 +123,8 @@ func (s *session) findOrCreate(spec Spec) (devices, error) {
 	return has, sent(err)
 }
 
-// cloneTries is how often LXD is asked for a VM from an image, if it fails and the VM is not there. LXD 5.0 fails now and
-// then when it is busy: it does not wait for what qemu-img says of the image.
+// cloneTries is how often LXD is asked for a VM from an image, if it fails and the VM is not there. LXD 5.0 fails now
+// and then when it is busy: it does not wait for what qemu-img says of the image.
 const cloneTries = 3
 
 // create sends the request that makes the VM, again if LXD failed to unpack its image.
@@ -163,8 +166,8 @@ func (s *session) createOnce(request api.InstancesPost) (devices, error) {
 	return nil, changed
 }
 
-// made returns the devices of a VM that carries the marks. LXD shows it from the beginning, and it is gone if its creation
-// fails in the end: KindUnfinished as long as that is under way.
+// made returns the devices of a VM that carries the marks. LXD shows it from the beginning, and it is gone if its
+// creation fails in the end: KindUnfinished as long as that is under way.
 func (s *session) made(name string, marks Marks) (devices, error) {
 	found, _, err := s.prove(name, marks)
 	if err != nil {

@@ -101,7 +101,8 @@ func (r *Reading) Image(alias string) Image {
 // withImages is a session that has the time to transfer an image.
 func (h *Host) withImages(ctx context.Context) (s *session, end func(), err error) {
 	patient := *h
-	patient.timeout, patient.sendWithin = imageTimeout, imageTimeout // A late transfer adds an image that has its fingerprint.
+	// A late transfer adds an image that has its fingerprint.
+	patient.timeout, patient.sendWithin = imageTimeout, imageTimeout
 	s, end, err = patient.session(ctx, "image")
 	if err != nil {
 		return nil, nil, err

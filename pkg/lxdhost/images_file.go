@@ -78,7 +78,8 @@ func open(file, metadata *io.SectionReader, architecture string) (*ImageFile, er
 	case isDisk:
 		return diskImage(file, architecture)
 	case metadata != nil:
-		return nil, &FileError{"beside the metadata, an image has a disk in the format qcow2, and this is none", convertRemedy}
+		return nil, &FileError{"beside the metadata, an image has a disk in the format qcow2, and this is none",
+			convertRemedy}
 	case isTarball(head[:n]):
 		return unifiedImage(file)
 	}
@@ -121,7 +122,8 @@ func diskImage(disk *io.SectionReader, architecture string) (*ImageFile, error) 
 
 // tarball is diskImage for a disk of so many bytes, whatever it contains.
 func tarball(disk *io.SectionReader, architecture string, size int64) (*ImageFile, error) {
-	metadata := fmt.Sprintf("architecture: %s\ncreation_date: 1\nproperties:\n  %s: %q\n", architecture, keyDisk, strconv.FormatInt(size, 10))
+	metadata := fmt.Sprintf("architecture: %s\ncreation_date: 1\nproperties:\n  %s: %q\n", architecture, keyDisk,
+		strconv.FormatInt(size, 10))
 	var head bytes.Buffer
 	w := tar.NewWriter(&head)
 	err := w.WriteHeader(&tar.Header{Name: metadataFile, Mode: 0o644, Size: int64(len(metadata))})
@@ -137,7 +139,8 @@ func tarball(disk *io.SectionReader, architecture string, size int64) (*ImageFil
 	const block = 512
 	padding := make([]byte, (block-disk.Size()%block)%block+2*block) // Two empty blocks are the end.
 	section := func(b []byte) *io.SectionReader { return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))) }
-	return newImageFile("application/octet-stream", nil, section(head.Bytes()), disk, section(padding)).about(architecture, size), nil
+	return newImageFile("application/octet-stream", nil, section(head.Bytes()), disk, section(padding)).about(architecture,
+		size), nil
 }
 
 // unifiedImage is LXD's tarball of metadata and disk. What is compressed so that only LXD can read it is not looked
@@ -152,7 +155,8 @@ func unifiedImage(file *io.SectionReader) (*ImageFile, error) {
 	case metadata == nil:
 		return image, nil
 	case !hasDisk:
-		return nil, &FileError{"it is no image of virtual machines: it has no " + diskFile, "take the image for virtual machines, which LXD calls disk-kvm"}
+		return nil, &FileError{"it is no image of virtual machines: it has no " + diskFile,
+			"take the image for virtual machines, which LXD calls disk-kvm"}
 	}
 	size, _ := strconv.ParseInt(metadata.Properties[keyDisk], 10, 64)
 	return image.about(metadata.Architecture, size), nil

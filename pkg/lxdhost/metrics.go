@@ -11,7 +11,8 @@ import (
 
 var requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "capmaas_lxd_requests_total",
-	Help: "Requests to LXD hosts by operation (connect, read, create, start, stop, find, delete, image) and HTTP status (0: no response).",
+	Help: "Requests to LXD hosts by operation (connect, read, create, start, stop, find, delete, image) and HTTP status " +
+		"(0: no response).",
 }, []string{"operation", "code"})
 
 // Collectors returns the Prometheus metrics of all hosts.

@@ -132,7 +132,8 @@ func checkRoom(spec Spec, c Capacity) error {
 }
 
 func noRoom(what string, wanted, allocated, most int64) error {
-	return problem(KindNoRoom, "there is no room for the VM: it needs %d %s, and %d of %d are allocated", wanted, what, allocated, most)
+	return problem(KindNoRoom, "there is no room for the VM: it needs %d %s, and %d of %d are allocated", wanted, what,
+		allocated, most)
 }
 
 // promised returns how much of something may be promised.
@@ -140,7 +141,8 @@ func promised(there int64, overcommit float64) int64 {
 	return int64(float64(there) * cmp.Or(overcommit, 1))
 }
 
-// checkPools checks each pool once, for all disks in it. allocated are the bytes that the project's instances have there.
+// checkPools checks each pool once, for all disks in it. allocated are the bytes that the project's instances have
+// there.
 func checkPools(spec Spec, allocated map[string]int64, space func(pool string) (total, used int64, err error)) error {
 	wanted := map[string]int64{}
 	var names []string

@@ -144,7 +144,8 @@ func (s *session) checkID(found *api.Instance) error {
 		s.vm = &id
 	}
 	if *s.vm != id {
-		return problem(KindConflict, "there is another VM %s by now, with the same marks: it has the id %q, and not %q", found.Name, id, *s.vm)
+		return problem(KindConflict, "there is another VM %s by now, with the same marks: it has the id %q, and not %q",
+			found.Name, id, *s.vm)
 	}
 	return nil
 }
@@ -154,14 +155,16 @@ func checkMarks(found *api.Instance, marks Marks) error {
 		return problem(KindConflict, "%s is no VM", found.Name)
 	}
 	if has := marksOf(found.Config); !has.Prove(marks) {
-		return problem(KindConflict, "there is a VM %s, which is not ours: it is marked with owner %q and machine %q, not %q and %q",
+		return problem(KindConflict, "there is a VM %s, which is not ours: it is marked with owner %q and machine %q, not "+
+			"%q and %q",
 			found.Name, has.Owner, has.Machine, marks.Owner, marks.Machine)
 	}
 	return nil
 }
 
 func describe(found *api.Instance) VM {
-	memory, _ := units.ParseByteSizeString(found.ExpandedConfig["limits.memory"]) // LXD has checked it, but it may be a percentage
+	// LXD has checked it, but it may be a percentage
+	memory, _ := units.ParseByteSizeString(found.ExpandedConfig["limits.memory"])
 	root, _ := units.ParseByteSizeString(found.ExpandedDevices[rootDevice]["size"])
 	cores, _ := strconv.Atoi(found.ExpandedConfig["limits.cpu"])
 	mac, _ := net.ParseMAC(macs(found)[nicDevice])

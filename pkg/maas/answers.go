@@ -77,7 +77,8 @@ func (h VMHost) complete() bool { return h.ID > 0 && h.Name != "" }
 
 // MAAS takes no other names. They become parts of paths.
 func (t Tag) complete() bool {
-	return t.Name != "" && !slices.ContainsFunc([]byte(t.Name), func(c byte) bool { return c != '-' && c != '_' && !isSystemID(string(c)) })
+	return t.Name != "" && !slices.ContainsFunc([]byte(t.Name),
+		func(c byte) bool { return c != '-' && c != '_' && !isSystemID(string(c)) })
 }
 
 func (r DNSResource) complete() bool { return r.ID > 0 && r.FQDN != "" }

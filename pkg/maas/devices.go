@@ -28,7 +28,8 @@ func (d *Device) complete() bool { return d != nil && isSystemID(d.SystemID) }
 // AsMachine returns a device as a machine that MAAS neither switches nor installs: whether it runs, others know.
 func (d *Device) AsMachine() *Machine {
 	return &Machine{
-		Device: true, SystemID: d.SystemID, Hostname: d.Hostname, FQDN: d.FQDN, Owner: d.Owner, Description: d.Description, Zone: d.Zone,
+		Device: true, SystemID: d.SystemID, Hostname: d.Hostname, FQDN: d.FQDN, Owner: d.Owner, Description: d.Description,
+		Zone:        d.Zone,
 		IPAddresses: d.IPAddresses, Interfaces: d.Interfaces, WorkloadAnnotations: d.WorkloadAnnotations,
 		Status: StatusDeployed, StatusName: "Device", PowerState: PowerUnknown,
 	}
@@ -42,8 +43,8 @@ type CreateDeviceParams struct {
 	Description  string
 }
 
-// CreateDevice makes a device of the key's user (POST devices/). Invalid, with the field mac_addresses or hostname: a machine
-// or device has one of the addresses, or the name. After any other error it may exist.
+// CreateDevice makes a device of the key's user (POST devices/). Invalid, with the field mac_addresses or hostname: a
+// machine or device has one of the addresses, or the name. After any other error it may exist.
 func (c *Client) CreateDevice(ctx context.Context, permit Permit, p CreateDeviceParams) (*Device, error) {
 	form := url.Values{"mac_addresses": p.MACAddresses}
 	set(form, "hostname", p.Hostname)
@@ -73,20 +74,24 @@ func (c *Client) GetDevice(ctx context.Context, systemID string) (*Device, error
 	return c.deviceCall(ctx, call{method: http.MethodGet}, systemID)
 }
 
-// AnnotateDevice sets annotations that MAAS shows to users (POST devices/{id}/ op=set_workload_annotations). Conflict or
-// Forbidden: the device is another user's.
-func (c *Client) AnnotateDevice(ctx context.Context, permit Permit, systemID string, annotations map[string]string) (*Device, error) {
+// AnnotateDevice sets annotations that MAAS shows to users (POST devices/{id}/ op=set_workload_annotations). Conflict
+// or Forbidden: the device is another user's.
+func (c *Client) AnnotateDevice(
+	ctx context.Context, permit Permit, systemID string, annotations map[string]string,
+) (*Device, error) {
 	form := url.Values{}
 	for key, value := range annotations {
 		form.Set(key, value)
 	}
-	return c.deviceCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit}, systemID)
+	return c.deviceCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit},
+		systemID)
 }
 
-// DeleteDevice deletes a device, and frees its addresses (DELETE devices/{id}/). MAAS gives no id twice. Forbidden: it is
-// another user's.
+// DeleteDevice deletes a device, and frees its addresses (DELETE devices/{id}/). MAAS gives no id twice. Forbidden: it
+// is another user's.
 func (c *Client) DeleteDevice(ctx context.Context, permit Permit, systemID string) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "devices/{id}/", args: []string{systemID}, permit: permit}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "devices/{id}/", args: []string{systemID}, permit: permit},
+		nil)
 }
 
 func (c *Client) deviceCall(ctx context.Context, call call, systemID string) (*Device, error) {

@@ -50,7 +50,9 @@ type LinkParams struct {
 // in use, or the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken, or the address is
 // reserved for another MAC address. Invalid, with the field ip_address: it lies in a dynamic range, or outside of the
 // subnet.
-func (c *Client) LinkSubnet(ctx context.Context, permit Permit, systemID string, interfaceID int, p LinkParams) (*Interface, error) {
+func (c *Client) LinkSubnet(
+	ctx context.Context, permit Permit, systemID string, interfaceID int, p LinkParams,
+) (*Interface, error) {
 	form := url.Values{}
 	form.Set("mode", p.Mode)
 	setInt(form, "subnet", p.SubnetID)
@@ -64,11 +66,15 @@ func (c *Client) LinkSubnet(ctx context.Context, permit Permit, systemID string,
 
 // UnlinkSubnet removes a link (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is
 // no such link.
-func (c *Client) UnlinkSubnet(ctx context.Context, permit Permit, systemID string, interfaceID, linkID int) (*Interface, error) {
+func (c *Client) UnlinkSubnet(
+	ctx context.Context, permit Permit, systemID string, interfaceID, linkID int,
+) (*Interface, error) {
 	return c.interfaceCall(ctx, permit, systemID, interfaceID, "unlink_subnet", url.Values{"id": {strconv.Itoa(linkID)}})
 }
 
-func (c *Client) interfaceCall(ctx context.Context, permit Permit, systemID string, interfaceID int, op string, form url.Values) (*Interface, error) {
+func (c *Client) interfaceCall(
+	ctx context.Context, permit Permit, systemID string, interfaceID int, op string, form url.Values,
+) (*Interface, error) {
 	iface := &Interface{}
 	err := c.do(ctx, call{
 		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
@@ -128,6 +134,7 @@ func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) 
 
 func (c *Client) ranges(ctx context.Context, subnetID int, op string) ([]Range, error) {
 	var ranges []Range
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: op}, &ranges)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)},
+		op: op}, &ranges)
 	return ranges, err
 }

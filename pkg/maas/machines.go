@@ -89,13 +89,14 @@ type Machine struct {
 	Zone     Ref     `json:"zone"`
 	Pool     Ref     `json:"pool"`
 	// Pod is the VM host of a composed VM.
-	Pod                 *Ref              `json:"pod"`
-	IPAddresses         []string          `json:"ip_addresses"`
-	BootInterface       *Interface        `json:"boot_interface"`
-	Interfaces          []*Interface      `json:"interface_set"`
-	BootDisk            *Disk             `json:"boot_disk"`
-	Architecture        string            `json:"architecture"`  // amd64/generic
-	OSystem             string            `json:"osystem"`       // "" until it is deployed, and again when its release begins
+	Pod           *Ref         `json:"pod"`
+	IPAddresses   []string     `json:"ip_addresses"`
+	BootInterface *Interface   `json:"boot_interface"`
+	Interfaces    []*Interface `json:"interface_set"`
+	BootDisk      *Disk        `json:"boot_disk"`
+	Architecture  string       `json:"architecture"` // amd64/generic
+	// "" until it is deployed, and again when its release begins
+	OSystem             string            `json:"osystem"`
 	DistroSeries        string            `json:"distro_series"` // of an uploaded image its bare name
 	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
@@ -201,7 +202,8 @@ const maxQuery = 6<<10 - 512
 func (f MachineFilter) params() url.Values {
 	params := url.Values{}
 	for key, values := range map[string][]string{
-		"id": f.SystemIDs, "hostname": f.Hostnames, "agent_name": f.AgentNames, "not_agent_name": f.NotAgentNames, "pod": f.VMHosts,
+		"id": f.SystemIDs, "hostname": f.Hostnames, "agent_name": f.AgentNames, "not_agent_name": f.NotAgentNames,
+		"pod":         f.VMHosts,
 		"mac_address": f.MACAddresses, "pool": f.Pools, "status": f.Statuses,
 	} {
 		for _, value := range values {
@@ -281,7 +283,8 @@ type AllocateParams struct {
 // hosts in NotOnVMHosts, MAAS composes a VM when no machine fits.
 func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateParams) (*Machine, error) {
 	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: p.form(), slow: true, permit: permit}, machine)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: p.form(), slow: true,
+		permit: permit}, machine)
 	return machine, err
 }
 
@@ -291,7 +294,8 @@ func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, e
 	form := p.form()
 	form.Set("dry_run", "true")
 	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true, permit: pickPermit}, machine)
+	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true,
+		permit: pickPermit}, machine)
 	return machine, err
 }
 
@@ -380,7 +384,8 @@ func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID stri
 	if p.HardwareSync {
 		form.Set("enable_hw_sync", "true")
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit},
+		systemID)
 }
 
 // Erase is how a release erases the machine's disks.
@@ -409,7 +414,9 @@ type ReleaseParams struct {
 // ReleaseMachine gives a machine back (POST machines/{id}/ op=release). On a machine that is Ready or Releasing it does
 // nothing. With Erase the machine is in StatusDiskErasing first, for which MAAS has no time limit, and then in
 // StatusReleasing or StatusFailedDiskErasing. Conflict: the state does not allow it; disk erasing is such a state.
-func (c *Client) ReleaseMachine(ctx context.Context, permit ReleasePermit, systemID string, p ReleaseParams) (*Machine, error) {
+func (c *Client) ReleaseMachine(
+	ctx context.Context, permit ReleasePermit, systemID string, p ReleaseParams,
+) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", p.Comment)
 	if p.Erase != EraseDefault {
@@ -419,7 +426,8 @@ func (c *Client) ReleaseMachine(ctx context.Context, permit ReleasePermit, syste
 		form.Set("secure_erase", strconv.FormatBool(p.Erase == EraseSecure))
 		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true, permit: permit.Permit()}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true,
+		permit: permit.Permit()}, systemID)
 }
 
 // AbortMachine stops the current operation of a machine (POST machines/{id}/ op=abort): commissioning, testing, a
@@ -428,7 +436,8 @@ func (c *Client) ReleaseMachine(ctx context.Context, permit ReleasePermit, syste
 func (c *Client) AbortMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true, permit: permit},
+		systemID)
 }
 
 // ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators),
@@ -442,7 +451,8 @@ func (c *Client) ExitRescueMode(ctx context.Context, permit Permit, systemID str
 func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit},
+		systemID)
 }
 
 // PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC
@@ -451,14 +461,16 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := url.Values{}
 	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: form, slow: true, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: form, slow: true, permit: permit},
+		systemID)
 }
 
 // QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/
 // op=query_power_state): PowerOn, PowerOff, PowerError, or PowerUnknown.
 func (c *Client) QueryPower(ctx context.Context, systemID string) (string, error) {
 	var power powerAnswer
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID}, op: "query_power_state", slow: true}, &power)
+	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID},
+		op: "query_power_state", slow: true}, &power)
 	return power.State, err
 }
 
@@ -469,18 +481,22 @@ type powerAnswer struct {
 
 // SetWorkloadAnnotations sets annotations that MAAS shows to users (POST machines/{id}/ op=set_workload_annotations).
 // Conflict: the machine is not acquired.
-func (c *Client) SetWorkloadAnnotations(ctx context.Context, permit Permit, systemID string, annotations map[string]string) (*Machine, error) {
+func (c *Client) SetWorkloadAnnotations(
+	ctx context.Context, permit Permit, systemID string, annotations map[string]string,
+) (*Machine, error) {
 	form := url.Values{}
 	for key, value := range annotations {
 		form.Set(key, value)
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit}, systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit},
+		systemID)
 }
 
 // DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
 // response does not show whether the VM is really gone.
 func (c *Client) DeleteMachine(ctx context.Context, permit Permit, systemID string) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true, permit: permit}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true,
+		permit: permit}, nil)
 }
 
 func (c *Client) machineCall(ctx context.Context, call call, systemID string) (*Machine, error) {

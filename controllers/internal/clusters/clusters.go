@@ -28,7 +28,8 @@ func IsControlPlane(object client.Object) bool {
 // Machines lists the MaasMachines of a cluster.
 func Machines(ctx context.Context, c client.Client, namespace, cluster string) ([]infrav1.MaasMachine, error) {
 	list := &infrav1.MaasMachineList{}
-	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
+	if err := c.List(ctx, list, client.InNamespace(namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster}); err != nil {
 		return nil, fmt.Errorf("listing the cluster's MaasMachines: %w", err)
 	}
 	return list.Items, nil

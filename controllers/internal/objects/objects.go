@@ -81,7 +81,9 @@ type Patcher[R opened] struct {
 
 // NewPatcher makes a patcher, and opens the record. unreadable is why that can't be read; the reconcile must do nothing
 // else then.
-func NewPatcher[O client.Object, R opened](c client.Client, object O, open func(O) (R, error)) (p *Patcher[R], unreadable, err error) {
+func NewPatcher[O client.Object, R opened](
+	c client.Client, object O, open func(O) (R, error),
+) (p *Patcher[R], unreadable, err error) {
 	helper, err := patch.NewHelper(object, c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("preparing to patch: %w", err)
@@ -179,7 +181,8 @@ var IgnoreUnlessSwitched = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*infrav1.MaasRemediation), e.ObjectNew.(*infrav1.MaasRemediation)
-		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() || before.Status.PowerCycles != after.Status.PowerCycles
+		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			before.Status.PowerCycles != after.Status.PowerCycles
 	},
 }
 

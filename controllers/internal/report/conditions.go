@@ -55,7 +55,8 @@ func SetFalse(to conditions.Setter, condition, reason, format string, args ...an
 
 // SetUnknown sets a condition to Unknown.
 func SetUnknown(to conditions.Setter, condition, reason, message string) {
-	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason, Message: message})
+	conditions.Set(to, metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: reason,
+		Message: message})
 }
 
 // Summarize makes Ready from the conditions that matter, in order: the first one that is not true gives the reason.
@@ -67,7 +68,8 @@ func Summarize(of conditions.Setter, deleting bool, types ...string) {
 	for _, condition := range types {
 		c := conditions.Get(of, condition)
 		if c != nil && c.Status != metav1.ConditionTrue {
-			conditions.Set(of, metav1.Condition{Type: infrav1.ReadyCondition, Status: c.Status, Reason: c.Reason, Message: c.Message})
+			conditions.Set(of, metav1.Condition{Type: infrav1.ReadyCondition, Status: c.Status, Reason: c.Reason,
+				Message: c.Message})
 			return
 		}
 	}
@@ -173,7 +175,8 @@ func Explain(err error) Problem {
 	case errors.As(err, &data):
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
 	case errors.As(err, &nameTaken):
-		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": rename it in MAAS, or delete the Machine", MendRetry}
+		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": rename it in MAAS, or delete the Machine",
+			MendRetry}
 	case errors.As(err, &otherIP):
 		return Problem{infrav1.MAASRefusedReason, otherIP.Error(), MendRetry}
 	case errors.As(err, &noImage):
@@ -213,9 +216,11 @@ func explainMAAS(err error) Problem {
 	case errors.Is(err, maas.Forbidden):
 		return Problem{infrav1.MAASRefusedReason, explained, MendRetry}
 	case errors.Is(err, maas.Exhausted):
-		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) + ": free addresses there, or give the machine another subnet", MendRetry}
+		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) +
+			": free addresses there, or give the machine another subnet", MendRetry}
 	case errors.Is(err, maas.Unroutable):
-		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) + ": check that a rack controller reaches the BMC, and the machine's power parameters in MAAS", MendRetry}
+		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) +
+			": check that a rack controller reaches the BMC, and the machine's power parameters in MAAS", MendRetry}
 	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), CapacityRetry}
 	case errors.Is(err, maas.Unavailable):

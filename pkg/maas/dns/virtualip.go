@@ -115,7 +115,8 @@ func (s *Service) outside(ctx context.Context, cause error) error {
 		there = append(there, subnet.CIDR)
 	}
 	slices.Sort(there)
-	return &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one (it has %s)",
+	return &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one (it has "+
+		"%s)",
 		strings.TrimSuffix(maas.Message(cause), "."), strings.Join(there, ", "))}
 }
 

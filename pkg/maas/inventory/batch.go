@@ -72,7 +72,9 @@ func tookTooLong(err error) bool {
 
 // list asks MAAS for the first of these machines, as many as it can list in time. It returns their ids, and when it
 // asked.
-func (i *Inventory) list(ctx context.Context, ids []string) (asked time.Time, listed []string, machines []*maas.Machine, err error) {
+func (i *Inventory) list(
+	ctx context.Context, ids []string,
+) (asked time.Time, listed []string, machines []*maas.Machine, err error) {
 	for {
 		listed = ids[:min(len(ids), i.batch.next())]
 		asked = i.now()

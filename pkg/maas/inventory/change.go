@@ -32,7 +32,8 @@ func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machi
 
 // isNews reports whether the error of a call means that the machine may not be as it was last seen.
 func isNews(err error) bool {
-	return !maas.HadNoEffect(err) || errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict) || errors.Is(err, maas.Unroutable)
+	return !maas.HadNoEffect(err) || errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict) ||
+		errors.Is(err, maas.Unroutable)
 }
 
 // Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/).

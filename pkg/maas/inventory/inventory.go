@@ -121,7 +121,8 @@ type entry struct {
 func New(client *maas.Client, opts Options) *Inventory {
 	life, end := context.WithCancel(context.Background())
 	return &Inventory{
-		life: life, end: end, metal: metal{patience: metalPatience}, client: client, source: client, opts: opts, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
+		life: life, end: end, metal: metal{patience: metalPatience}, client: client, source: client, opts: opts,
+		wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
 		batch: batch{size: batchSize},
 	}
 }

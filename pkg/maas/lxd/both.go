@@ -22,11 +22,14 @@ type both struct {
 }
 
 // NewComposer returns a Composer for the hosts of one MAAS. All composers must share refresher and servers.
-func NewComposer(inventory *inventory.Inventory, refresher *HostRefresher, objects HostObjects, servers *lxdhost.Connections) Composer {
+func NewComposer(
+	inventory *inventory.Inventory, refresher *HostRefresher, objects HostObjects, servers *lxdhost.Connections,
+) Composer {
 	objects = &current{objects: objects, inventory: inventory}
 	return &both{
 		objects: objects, vmHosts: newVMHosts(inventory, refresher),
-		images: &images{direct: &direct{objects: objects, servers: servers}, registrar: &registrar{client: inventory.Client()}},
+		images: &images{direct: &direct{objects: objects, servers: servers},
+			registrar: &registrar{client: inventory.Client()}},
 	}
 }
 

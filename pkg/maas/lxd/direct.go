@@ -129,7 +129,8 @@ func fill(host *Host, reading lxdhost.Reading) {
 	object := host.Object
 	host.Reachable, host.SeenAt, host.Architecture = true, reading.At, architecture(reading.Architecture)
 	host.Largest = Resources{Cores: reading.Cores, Memory: int(reading.MemoryMiB), Disk: math.MaxInt32}
-	host.Capacity = Resources{Cores: overcommitted(int64(reading.Cores), object.Overcommit.Cores), Memory: overcommitted(reading.MemoryMiB, object.Overcommit.Memory)}
+	host.Capacity = Resources{Cores: overcommitted(int64(reading.Cores), object.Overcommit.Cores),
+		Memory: overcommitted(reading.MemoryMiB, object.Overcommit.Memory)}
 	host.Used = Resources{Cores: int(reading.Allocated.Cores), Memory: int(reading.Allocated.MemoryMiB)}
 	if most := reading.Limits.Cores; most != lxdhost.NoLimit {
 		host.Capacity.Cores = min(host.Capacity.Cores, int(most))

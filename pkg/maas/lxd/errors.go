@@ -74,7 +74,8 @@ func NotComposed(err error) bool {
 	case errors.As(err, &later), errors.As(err, &notAllowed), maas.NotSent(err), maas.InvalidField(err, "hostname"):
 		return true
 	}
-	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone}, func(kind maas.Kind) bool { return errors.Is(err, kind) })
+	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone},
+		func(kind maas.Kind) bool { return errors.Is(err, kind) })
 }
 
 // CantAsk reports whether a host can't be asked for a VM: it does not respond, or not with what is known of it, or its

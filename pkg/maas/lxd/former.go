@@ -22,9 +22,11 @@ type NoSuccessorError struct {
 // Error names the remedy.
 func (e *NoSuccessorError) Error() string {
 	if e.LXDHost == "" {
-		return fmt.Sprintf("this MAAS has no VM hosts any more, and VM host %s has no LXDHost: delete its VMs in LXD", e.VMHost)
+		return fmt.Sprintf("this MAAS has no VM hosts any more, and VM host %s has no LXDHost: delete its VMs in LXD",
+			e.VMHost)
 	}
-	return fmt.Sprintf("this MAAS has no VM hosts any more: set address, serverCertificate and credentialsRef in the LXDHost %s, which was VM host %s",
+	return fmt.Sprintf("this MAAS has no VM hosts any more: set address, serverCertificate and credentialsRef in the "+
+		"LXDHost %s, which was VM host %s",
 		e.LXDHost, e.VMHost)
 }
 

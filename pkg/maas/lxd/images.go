@@ -85,7 +85,8 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	}
 	return VM{
 		SystemID: device.SystemID, Hostname: spec.Hostname, Namespace: spec.Namespace, Host: object.Name,
-		Project: object.Server.Project, Marks: spec.Marks, HostRef: i.HostRef(host), HostFirst: true, Machine: device.AsMachine(),
+		Project: object.Server.Project, Marks: spec.Marks, HostRef: i.HostRef(host), HostFirst: true,
+		Machine: device.AsMachine(),
 	}, nil
 }
 
@@ -283,7 +284,8 @@ func (i *images) Forget(ctx context.Context, permit maas.Permit, machine *maas.M
 // FindDevice returns the device of a VM that was to be made on any of the hosts; nil if MAAS shows none.
 // *NameTakenError: the one that has the name is not ours.
 func (i *images) FindDevice(ctx context.Context, vm VM, mark string) (*maas.Machine, error) {
-	want := registration{Hostname: vm.Hostname, Mark: mark, Cards: []card{{MAC: lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()}}}
+	want := registration{Hostname: vm.Hostname, Mark: mark,
+		Cards: []card{{MAC: lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()}}}
 	device, err := i.registrar.Find(ctx, want)
 	if device == nil {
 		return nil, err

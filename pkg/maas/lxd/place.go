@@ -356,7 +356,8 @@ const maxHostsNamed = 3
 
 // fields are those of the spec that refuse a host, by the reason.
 var fields = map[string]string{
-	"not in zone ": ", which is the failure domain", "not in resource pool ": ", as in spec.resourcePool", "without tag ": ", as in spec.tags", "with tag ": ", as in spec.notTags",
+	"not in zone ": ", which is the failure domain", "not in resource pool ": ", as in spec.resourcePool",
+	"without tag ": ", as in spec.tags", "with tag ": ", as in spec.notTags",
 	"without storage pool ": ", as in spec.lxdConfig.storage", "without bridge ": ", as in spec.lxdConfig.network",
 	"without an address in subnet ": ", as in spec.lxdConfig.network",
 	"without image ":                ", as in spec.image: `capmaasctl image upload --lxd-host` brings it there",

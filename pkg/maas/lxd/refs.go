@@ -26,9 +26,9 @@ func parseHostRef(ref string) (id int, name string) {
 	return id, name
 }
 
-// RefersTo reports whether a reference, in the form of Composer.HostRef, is to the host of an LXDHost, which is, or was,
-// the VM host with an id; 0 if it never was one. byID: only if the reference and the id are of the same MAAS, each of
-// which numbers its own VM hosts.
+// RefersTo reports whether a reference, in the form of Composer.HostRef, is to the host of an LXDHost, which is, or
+// was, the VM host with an id; 0 if it never was one. byID: only if the reference and the id are of the same MAAS, each
+// of which numbers its own VM hosts.
 func RefersTo(ref, namespace, name string, vmHostID int) (is, byID bool) {
 	if isDirectRef(ref) {
 		return ref == DirectRef(namespace, name), false

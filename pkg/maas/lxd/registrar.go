@@ -25,8 +25,8 @@ type registration struct {
 	Cards       []card
 }
 
-// card is a network card: its MAC address, and the subnet of its address. Without an address MAAS chooses one; without a
-// subnet there is none.
+// card is a network card: its MAC address, and the subnet of its address. Without an address MAAS chooses one; without
+// a subnet there is none.
 type card struct {
 	MAC string
 	// Name is the VM's for it; "": eth0, eth1 and so on.
@@ -35,8 +35,8 @@ type card struct {
 	Address netip.Addr
 }
 
-// NameTakenError means that a machine or a device that is not ours has the VM's name or one of its MAC addresses. It was not
-// changed.
+// NameTakenError means that a machine or a device that is not ours has the VM's name or one of its MAC addresses. It
+// was not changed.
 type NameTakenError struct {
 	Hostname string
 	// SystemID and Owner are the device's; "" if MAAS shows none of the name.
@@ -47,7 +47,8 @@ type NameTakenError struct {
 // Error says what is in the way.
 func (e *NameTakenError) Error() string {
 	if e.SystemID == "" {
-		return fmt.Sprintf("MAAS has another machine or device with the name %s or a MAC address of it: %s", e.Hostname, maas.Message(e.cause))
+		return fmt.Sprintf("MAAS has another machine or device with the name %s or a MAC address of it: %s", e.Hostname,
+			maas.Message(e.cause))
 	}
 	return fmt.Sprintf("MAAS has the device %s (%s) of user %q, which is not ours", e.Hostname, e.SystemID, e.Owner)
 }
@@ -55,12 +56,12 @@ func (e *NameTakenError) Error() string {
 // Unwrap returns MAAS's refusal, if there was one.
 func (e *NameTakenError) Unwrap() error { return e.cause }
 
-// Register makes the device, or goes on with the one that an earlier call made, until each card has its address. It is called
-// again only when nothing of an earlier call may take effect any more: MAAS would give a card two addresses. *NameTakenError:
-// nothing was changed.
+// Register makes the device, or goes on with the one that an earlier call made, until each card has its address. It is
+// called again only when nothing of an earlier call may take effect any more: MAAS would give a card two addresses.
+// *NameTakenError: nothing was changed.
 //
-// A device that an earlier call made for a host in another zone or subnet is deleted, and made anew: nothing runs with its
-// addresses yet.
+// A device that an earlier call made for a host in another zone or subnet is deleted, and made anew: nothing runs with
+// its addresses yet.
 //
 // It calls POST devices/, for each card with a subnet POST nodes/ID/interfaces/ID/ op=link_subnet, and POST devices/ID/
 // op=set_workload_annotations.
@@ -135,8 +136,8 @@ func (c card) mayHave(ip netip.Addr) bool {
 	return c.Subnet.IsValid() && c.Subnet.Contains(ip) && (!c.Address.IsValid() || c.Address == ip)
 }
 
-// Find returns the device that an earlier call made; nil if MAAS shows no device of the name. *NameTakenError: it is not ours.
-// It calls GET devices/, and GET users/ op=whoami if there is one.
+// Find returns the device that an earlier call made; nil if MAAS shows no device of the name. *NameTakenError: it is
+// not ours. It calls GET devices/, and GET users/ op=whoami if there is one.
 func (r *registrar) Find(ctx context.Context, want registration) (*maas.Device, error) {
 	found, err := r.client.ListDevices(ctx, maas.DeviceFilter{Hostnames: []string{want.Hostname}})
 	if err != nil {
@@ -156,8 +157,8 @@ func (r *registrar) Find(ctx context.Context, want registration) (*maas.Device, 
 	return device, want.accepts(device)
 }
 
-// accepts returns a *NameTakenError if a device does not have the name, the mark and the MAC addresses. With our user as its
-// owner, they prove that it is ours: only that user and administrators can have given it the mark.
+// accepts returns a *NameTakenError if a device does not have the name, the mark and the MAC addresses. With our user
+// as its owner, they prove that it is ours: only that user and administrators can have given it the mark.
 func (want registration) accepts(device *maas.Device) error {
 	var macs []string
 	for _, nic := range device.Interfaces {
@@ -175,7 +176,9 @@ func (want registration) accepts(device *maas.Device) error {
 
 // link gives a card its address, unless it has one.
 func (r *registrar) link(ctx context.Context, permit maas.Permit, device *maas.Device, c card) error {
-	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool { return strings.EqualFold(nic.MACAddress, c.MAC) })
+	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool {
+		return strings.EqualFold(nic.MACAddress, c.MAC)
+	})
 	nic := device.Interfaces[at] // accepts has seen it.
 	if !c.Subnet.IsValid() {
 		return nil
@@ -205,7 +208,8 @@ type OtherAddressError struct {
 
 // Error says which it is.
 func (e *OtherAddressError) Error() string {
-	return fmt.Sprintf("device %s has the address %v of the subnet %s in MAAS, not %v", e.SystemID, e.Has, e.Subnet, e.Wanted)
+	return fmt.Sprintf("device %s has the address %v of the subnet %s in MAAS, not %v", e.SystemID, e.Has, e.Subnet,
+		e.Wanted)
 }
 
 func (c card) accepts(device *maas.Device) error {
@@ -215,8 +219,8 @@ func (c card) accepts(device *maas.Device) error {
 	return nil
 }
 
-// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone (DELETE devices/ID/, GET
-// devices/ID/). One without the mark is not deleted.
+// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone (DELETE devices/ID/,
+// GET devices/ID/). One without the mark is not deleted.
 func (r *registrar) Unregister(ctx context.Context, permit maas.Permit, device *maas.Machine, mark string) error {
 	if device.Description != mark {
 		return &NameTakenError{Hostname: device.Hostname, SystemID: device.SystemID, Owner: device.Owner}

@@ -39,9 +39,9 @@ type nameservers struct {
 	Search    []string `json:"search,omitempty"`
 }
 
-// networkConfig returns what cloud-init makes of a VM's cards: their addresses in MAAS, and the gateways and name servers of
-// their subnets there. The first card with a gateway has the default route of its family. A subnet without name servers of its
-// own gets the others. A card without an address is up, and has none.
+// networkConfig returns what cloud-init makes of a VM's cards: their addresses in MAAS, and the gateways and name
+// servers of their subnets there. The first card with a gateway has the default route of its family. A subnet without
+// name servers of its own gets the others. A card without an address is up, and has none.
 func networkConfig(want registration, device *maas.Device, others []string) (string, error) {
 	config := netplan{Version: 2, Ethernets: map[string]ethernet{}}
 	routed := map[string]bool{}
@@ -92,7 +92,9 @@ func defaultOf(ip netip.Addr) string {
 
 // linkOf returns the subnet and the address of a card; nil if MAAS has none for it.
 func (c card) linkOf(device *maas.Device) (*maas.Subnet, netip.Addr) {
-	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool { return strings.EqualFold(nic.MACAddress, c.MAC) })
+	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool {
+		return strings.EqualFold(nic.MACAddress, c.MAC)
+	})
 	if at < 0 || !c.Subnet.IsValid() {
 		return nil, netip.Addr{}
 	}

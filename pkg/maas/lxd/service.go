@@ -54,7 +54,8 @@ func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) 
 	if spec.Profile != "" && spec.Profile != supportedProfile {
 		hosts = slices.DeleteFunc(hosts, func(h Host) bool { return !h.IsDirect() })
 		if len(hosts) == 0 {
-			return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs on its VM hosts the LXD profile maas and no other: " +
+			return nil, &LXDError{Type: ProfileNotFound, Message: "MAAS gives VMs on its VM hosts the LXD profile maas and no " +
+				"other: " +
 				"set spec.lxdConfig.profile to maas, or remove it, or add LXDHosts"}
 		}
 	}
@@ -109,7 +110,8 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	var notAllowed *NotAllowedError
 	if errors.As(err, &later) || errors.As(err, &notAllowed) {
 		s.reservations.cancel(spec.Hostname)
-		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: err.Error(), cause: err} // Not the host's fault.
+		// Not the host's fault.
+		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: err.Error(), cause: err}
 	}
 	switch {
 	case err == nil:
@@ -209,6 +211,8 @@ func (s *Service) FindVM(ctx context.Context, vm VM) (Presence, error) {
 }
 
 // AdoptVM makes a VM ours that MAAS composed on what was a VM host; see Composer.Adopt.
-func (s *Service) AdoptVM(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error) {
+func (s *Service) AdoptVM(
+	ctx context.Context, vm VM, recorded, addresses []string,
+) (from string, now *Host, err error) {
 	return s.composer.Adopt(ctx, vm, recorded, addresses)
 }

@@ -99,7 +99,9 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	if err != nil {
 		return nil, fmt.Errorf("listing the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)
 	}
-	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool { return m.Pod == nil || m.SystemID == vm.SystemID || !m.Unacquired() })
+	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool {
+		return m.Pod == nil || m.SystemID == vm.SystemID || !m.Unacquired()
+	})
 	systemIDs := make([]string, 0, len(vms))
 	for _, m := range vms {
 		systemIDs = append(systemIDs, m.SystemID)
@@ -141,7 +143,8 @@ func (v *vmHosts) refreshAt(ctx context.Context, ref string, refresh func(id int
 
 // isOurOwn reports whether an error is unrelated to the host.
 func isOurOwn(err error) bool {
-	return errors.Is(err, maas.Forbidden) || errors.Is(err, maas.Unauthorized) || maas.NotSent(err) || errors.Is(err, context.Canceled)
+	return errors.Is(err, maas.Forbidden) || errors.Is(err, maas.Unauthorized) || maas.NotSent(err) ||
+		errors.Is(err, context.Canceled)
 }
 
 func unreachable(host string, failed error) Presence {

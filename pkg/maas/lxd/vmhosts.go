@@ -57,7 +57,8 @@ func (v *vmHosts) Hosts(ctx context.Context, _ VMSpec, maxAge time.Duration) ([]
 
 func toHost(h maas.VMHost, at time.Time) Host {
 	host := Host{
-		ID: h.ID, Name: h.Name, MachineID: h.Host.SystemID, Zone: h.Zone.Name, ZoneID: h.Zone.ID, Pool: h.Pool.Name, PoolID: h.Pool.ID, Tags: h.Tags,
+		ID: h.ID, Name: h.Name, MachineID: h.Host.SystemID, Zone: h.Zone.Name, ZoneID: h.Zone.ID, Pool: h.Pool.Name,
+		PoolID: h.Pool.ID, Tags: h.Tags,
 		Capacity: Resources{
 			Cores:  int(float64(h.Total.Cores) * h.CPUOverCommit),
 			Memory: int(float64(h.Total.Memory) * h.MemoryOverCommit),
@@ -104,7 +105,8 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 		return VM{}, err
 	}
 	return VM{
-		SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, HostRef: v.HostRef(host), Project: spec.Project,
+		SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, HostRef: v.HostRef(host),
+		Project:     spec.Project,
 		Commissions: spec.Commission,
 	}, nil
 }

@@ -154,7 +154,9 @@ func (s *Service) CheckNICs(ctx context.Context, nics []NIC, own func(maas.Subne
 }
 
 // checkFree returns an *AddressError if an address is in a dynamic range of its subnet, or something else has it.
-func (s *Service) checkFree(ctx context.Context, subnet maas.Subnet, address string, own func(maas.SubnetAddress) bool) error {
+func (s *Service) checkFree(
+	ctx context.Context, subnet maas.Subnet, address string, own func(maas.SubnetAddress) bool,
+) error {
 	use, err := s.inventory.SubnetUse(ctx, subnet.ID, useMaxAge)
 	if err != nil {
 		return fmt.Errorf("reading what of the subnet %s is in use: %w", subnet.CIDR, err)

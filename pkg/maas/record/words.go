@@ -87,7 +87,8 @@ func EntriesOf(object client.Object) ([]Entry, error) {
 
 func (c *Calls) entries() (found entries) {
 	for _, p := range c.Pending {
-		found = append(found, Entry{Field: "pending", Op: p.Op, Since: &p.At, Words: "asked to " + p.Op.Words() + "; the outcome is not known"})
+		found = append(found, Entry{Field: "pending", Op: p.Op, Since: &p.At, Words: "asked to " + p.Op.Words() +
+			"; the outcome is not known"})
 	}
 	if c.Unknown != "" {
 		found.add("unknown", nil, "a later version has recorded more: %s", string(c.Unknown))
@@ -104,7 +105,8 @@ func (d *MachineData) entries() entries {
 		found.add("phase", &d.Phase.Since, "in the phase %s", strings.ReplaceAll(d.Phase.Name, "-", " "))
 	}
 	if d.GivenBack != nil {
-		found.add("givenBack", d.GivenBack, "the machine could not be deployed and was given back; another one is acquired after a pause")
+		found.add("givenBack", d.GivenBack, "the machine could not be deployed and was given back; another one is acquired "+
+			"after a pause")
 	}
 	if len(d.Hosts) > 0 {
 		found.add("hosts", nil, "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
@@ -116,7 +118,8 @@ func (d *MachineData) entries() entries {
 		found.add("runs", nil, "the VM runs on %s, and is started on no other host", d.Runs)
 	}
 	if len(d.Addresses) > 0 {
-		found.add("addresses", nil, "the VM that MAAS composed has the MAC addresses %s, which prove that it is ours", strings.Join(d.Addresses, ", "))
+		found.add("addresses", nil, "the VM that MAAS composed has the MAC addresses %s, which prove that it is ours",
+			strings.Join(d.Addresses, ", "))
 	}
 	d.leaving(&found)
 	d.marked(&found)
@@ -157,7 +160,8 @@ func (d *MachineData) leaving(found *entries) {
 // marked adds what is undone, or remembered, before others get the machine.
 func (d *MachineData) marked(found *entries) {
 	if d.Storage != nil {
-		found.add("storage", nil, "machine %s has the storage layout of the spec, or may have; its own is restored before others get it", d.Storage.SystemID)
+		found.add("storage", nil, "machine %s has the storage layout of the spec, or may have; its own is restored before "+
+			"others get it", d.Storage.SystemID)
 	}
 	switch d.Quarantine {
 	case "":
@@ -169,7 +173,8 @@ func (d *MachineData) marked(found *entries) {
 		found.add("quarantine", nil, "the machine failed; its quarantine is %s", d.Quarantine)
 	}
 	if d.Excluded != "" {
-		found.add("excluded", nil, "machine %s is kept from being allocated until what was changed on it is undone", d.Excluded)
+		found.add("excluded", nil, "machine %s is kept from being allocated until what was changed on it is undone",
+			d.Excluded)
 	}
 	if d.Lost != "" {
 		found.add("lost", nil, "machine %s was kept for this object, and another user of MAAS got it", d.Lost)
@@ -179,7 +184,8 @@ func (d *MachineData) marked(found *entries) {
 func (d *ClusterData) entries() entries {
 	found := d.Calls.entries()
 	for _, k := range d.Kept {
-		text := fmt.Sprintf("machine %s (%s) is kept until %s for the next Machine of %s", k.Hostname, k.SystemID, k.Until.UTC().Format("2006-01-02 15:04:05Z"), k.For)
+		text := fmt.Sprintf("machine %s (%s) is kept until %s for the next Machine of %s", k.Hostname, k.SystemID,
+			k.Until.UTC().Format("2006-01-02 15:04:05Z"), k.For)
 		switch {
 		case k.GivenBack || k.Giving != nil:
 			text = fmt.Sprintf("machine %s (%s), which was kept for %s, is being given back", k.Hostname, k.SystemID, k.For)
@@ -215,7 +221,8 @@ func (d *HostData) entries() entries {
 func (d *RemediationData) entries() entries {
 	found := d.Calls.entries()
 	if r := d.Remediation; r != nil {
-		found.add("remediation", r.Since, "the remediation is at the step %s; power cycles so far: %d; requests to switch the machine: %d", r.Step, r.PowerCycles, r.Requests)
+		found.add("remediation", r.Since, "the remediation is at the step %s; power cycles so far: %d; requests to switch "+
+			"the machine: %d", r.Step, r.PowerCycles, r.Requests)
 	}
 	return found
 }

@@ -90,7 +90,8 @@ var (
 
 // Uses are all uses.
 var Uses = []Use{
-	BareMetal, VMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, Tags, ImageUpload, Registration,
+	BareMetal, VMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, Tags, ImageUpload,
+	Registration,
 }
 
 // Users says who may use MAAS so that other users may not, for people; pool is the resource pool, or "" for any.

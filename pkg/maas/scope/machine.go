@@ -108,7 +108,8 @@ func (m *Machine) Marks() lxdhost.Marks {
 
 // VM returns the machine's VM as package lxd knows it, without its host.
 func (m *Machine) VM(systemID string) lxd.VM {
-	return lxd.VM{SystemID: systemID, Hostname: m.Identity().Hostname, Namespace: m.MaasMachine.Namespace, Marks: m.Marks()}
+	return lxd.VM{SystemID: systemID, Hostname: m.Identity().Hostname, Namespace: m.MaasMachine.Namespace,
+		Marks: m.Marks()}
 }
 
 // VMSpec returns the spec of the machine's VM.
@@ -158,7 +159,8 @@ func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 	}
 	vm.Hardware = hardware(config.Devices)
 	for _, device := range config.Network.Devices {
-		vm.Devices = append(vm.Devices, lxd.Device{Name: device.Name, Bridge: device.Bridge, Subnet: canonical(device.Subnet)})
+		vm.Devices = append(vm.Devices, lxd.Device{Name: device.Name, Bridge: device.Bridge,
+			Subnet: canonical(device.Subnet)})
 	}
 	return vm
 }
@@ -210,6 +212,7 @@ type BootstrapDataError struct{ Secret, Problem string }
 
 // Error names the field and the remedy.
 func (e *BootstrapDataError) Error() string {
-	return fmt.Sprintf("Secret %s, which spec.bootstrap.dataSecretName of the Machine names, %s: have the bootstrap provider make it, or create it",
+	return fmt.Sprintf("Secret %s, which spec.bootstrap.dataSecretName of the Machine names, %s: have the bootstrap "+
+		"provider make it, or create it",
 		e.Secret, e.Problem)
 }
