@@ -25,7 +25,7 @@ func TestADeviceIsNotTakenByItsID(t *testing.T) {
 	w.addLXDHost(server, "host-a", "zone-a")
 	w.provisioned(w.newCluster())
 	before := w.maas.State()
-	m := w.newMachine("cp-0", true, vm)
+	m := w.newMachine("md-0", false, vm) // MAAS's DNS has no record for it.
 	w.deployed(m)
 	made := w.maas.State()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"vm": vm, "metal": {}} {
