@@ -64,10 +64,11 @@ func startTenants(ctx context.Context, a *assault) (*tenants, error) {
 	a.t.Cleanup(region.Close)
 	truth := region.Handler()
 	liar := &hostile.LyingMAAS{MAAS: truth}
-	lxd := &hostile.LyingLXD{Claims: a.vmsOfOthers}
+	images := []string{vmImage}
+	lxd := &hostile.LyingLXD{Claims: a.vmsOfOthers, Images: images}
 	t := &tenants{
 		a: a, maases: harms(truth, hostile.EndlessMAAS(), liar, liar.Lied),
-		lxds: harms(&hostile.LyingLXD{}, hostile.EndlessLXD(), lxd, lxd.Asked),
+		lxds: harms(&hostile.LyingLXD{Images: images}, hostile.EndlessLXD(), lxd, lxd.Asked),
 	}
 	ctx, cancel := context.WithTimeout(ctx, attack.limit)
 	defer cancel()

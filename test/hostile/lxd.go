@@ -18,6 +18,8 @@ import (
 type LyingLXD struct {
 	// Claims are the VMs that it says it has. Default: none.
 	Claims func() []api.Instance
+	// Images are the aliases of the image that it says it has.
+	Images []string
 
 	asked atomic.Int64
 }
@@ -82,6 +84,12 @@ func (l *LyingLXD) tell(about []string) any {
 		return state
 	case what == "projects":
 		return api.Project{Name: name}
+	case what == "images":
+		image := api.Image{Fingerprint: strings.Repeat("ab", 32), Type: string(api.InstanceTypeVM), Architecture: "x86_64"}
+		for _, alias := range l.Images {
+			image.Aliases = append(image.Aliases, api.ImageAlias{Name: alias})
+		}
+		return []api.Image{image}
 	case what == "networks" && name == "":
 		return []api.Network{bridge}
 	case what == "networks":

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -132,7 +133,10 @@ func TestVMSpec(t *testing.T) {
 		return m
 	}
 	hostname := maas.Hostname("m", "owner")
-	base := lxd.VMSpec{Hostname: hostname, Marks: lxdhost.Marks{Owner: "owner", Machine: hostname}, Cluster: "owner", Resources: lxd.Resources{Cores: 2, Memory: 4096, Disk: 20}}
+	base := lxd.VMSpec{
+		Hostname: hostname, Marks: lxdhost.Marks{Owner: "owner", Machine: hostname}, Cluster: "owner", Resources: lxd.Resources{Cores: 2, Memory: 4096, Disk: 20},
+		AgentName: "capmaas/owner/m", Annotations: map[string]string{"capmaas-cluster": "", "capmaas-machine": ".m", "capmaas-owner": "owner"},
+	}
 	want := func(change func(*lxd.VMSpec)) lxd.VMSpec { spec := base; change(&spec); return spec }
 	for name, tc := range map[string]struct {
 		spec infrav1.MaasMachineSpec
@@ -169,7 +173,7 @@ func TestVMSpec(t *testing.T) {
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, machine(tc.spec, tc.zone).VMSpec()); diff != "" {
+			if diff := cmp.Diff(tc.want, machine(tc.spec, tc.zone).VMSpec(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Errorf("the VM differs (-want +got):\n%s", diff)
 			}
 		})

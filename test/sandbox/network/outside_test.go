@@ -49,6 +49,13 @@ func TestProgramsInTheSandboxsNetworkReachOtherServers(t *testing.T) {
 	if err := os.WriteFile(authority, certificate, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	telemetry := filepath.Join(dir, "go", "telemetry") // Go would write there when the test has ended.
+	if err := os.MkdirAll(telemetry, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(telemetry, "mode"), []byte("off"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, command := range [][]string{
 		{filepath.Join(os.Getenv("CAPMAAS_BIN"), "clusterctl"), "version"},
 		{"go", "list", "-m", "-versions", "sigs.k8s.io/cluster-api"},
