@@ -310,6 +310,9 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 	if c := clusters.HostCondition(node.Node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
 		return proceed, nil // The initializer never began, and won't any more, or it is done.
 	}
+	if l.maas.PowerState == maas.PowerOff {
+		return proceed, nil // Nothing runs there that could confirm it, or register again.
+	}
 	if r.Clock.Since(asked) > retireTimeout {
 		return r.switchOff(ctx, l)
 	}
