@@ -17,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -38,7 +39,7 @@ func (w *world) machineService(cluster *infrav1.MaasCluster) (*machine.Service, 
 		w.t.Fatal(err)
 	}
 	clock := &later{began: time.Now()}
-	s.Machines.SetClock(clock.now)
+	s.Machines.Quarantine.SetClock(clock.now)
 	s.Machines.LXD().SetClock(clock.now)
 	return s.Machines, clock
 }
@@ -111,7 +112,7 @@ func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 				}
 				w.allocateAs("capmaas/"+cluster.Annotations[infrav1.OwnerIDAnnotation]+"/m", m.SystemID)
 				if m.Hostname == failed {
-					service.Failed(&maas.Machine{SystemID: m.SystemID, Hostname: m.Hostname}, "another user")
+					service.Quarantine.Remember(&maas.Machine{SystemID: m.SystemID, Hostname: m.Hostname}, quarantine.Cause{By: "another user"})
 				}
 			}
 			m := w.newMachine("m", false, infrav1.MaasMachineSpec{})

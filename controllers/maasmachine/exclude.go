@@ -72,7 +72,7 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 	if left = left.On(out); left == (machine.Leftover{}) {
 		return nil
 	}
-	l.Machines.Exclude(out, l.mark(), left)
+	l.Machines.Withhold(out, l.mark(), left)
 	if l.record.Excluded == out.SystemID && inmaas.IsExcluded(out) {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (l *life) cause() inmaas.Cause {
 // this process that the machine was the object's, or MAAS says so. The record alone proves nothing: others may have
 // written it, or a backup has restored it.
 func (r *Reconciler) mayUndo(ctx context.Context, l *life, systemID string, alsoOf ...string) (bool, error) {
-	if l.Machines.Excludes(systemID, l.mark()) {
+	if l.Machines.Withholds(systemID, l.mark()) {
 		return true, nil
 	}
 	by, err := l.Machines.Quarantine.NotedBy(ctx, systemID)
@@ -137,7 +137,7 @@ func (r *Reconciler) remember(
 		return true, nil
 	}
 	if may, err = r.mayUndo(ctx, l, m.SystemID, alsoOf...); may {
-		l.Machines.Exclude(m, l.mark(), left)
+		l.Machines.Withhold(m, l.mark(), left)
 	}
 	return may, err
 }

@@ -158,7 +158,7 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machine) (outcome, error) {
 	// Of two machines, release the one that failed recently.
 	sort.SliceStable(found, func(i, j int) bool {
-		return !l.Machines.FailedRecently(found[i]) && l.Machines.FailedRecently(found[j])
+		return !l.Machines.Quarantine.FailedRecently(found[i]) && l.Machines.Quarantine.FailedRecently(found[j])
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
 		// MAAS composed it because no machine fitted, and the response was lost.

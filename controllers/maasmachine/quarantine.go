@@ -77,7 +77,6 @@ func (r *Reconciler) forgive(ctx context.Context, l *life) {
 	if l.IsLXD() {
 		return
 	}
-	l.Machines.ClearFailures(l.maas.SystemID)
 	l.record.Quarantine = ""
 	err := l.Machines.Quarantine.Succeeded(ctx, record.TendQuarantines.Permit(), l.maas.SystemID, notesMaxAge)
 	if err != nil {
@@ -94,7 +93,7 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 		ctrl.LoggerFrom(ctx).Info("Failed to list the machines in quarantine", "error", text.Lines(err))
 	}
 	after, message := report.CapacityRetry, whyNone(ctx, l, refusal, constraints)
-	names, first := skipped(quarantined, l.Machines.CoolingDown(constraints), constraints)
+	names, first := skipped(append(quarantined, l.Machines.Quarantine.Remembered()...), constraints)
 	for _, m := range rootless(l) {
 		if machine.Fits(m, constraints) {
 			names = append(names, fmt.Sprintf("%s %s", m, noRoot))
@@ -141,32 +140,26 @@ const (
 
 // skipped describes the machines in the pool that fit and are not allocated for a while, and returns when the first of
 // them may be.
-func skipped(
-	quarantined []inmaas.Machine, cooling []machine.CoolingDown, constraints maas.AllocateParams,
-) (names []string, first time.Time) {
-	sooner := func(at time.Time) {
-		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
-		}
-	}
-	for _, q := range quarantined {
+func skipped(failed []inmaas.Machine, constraints maas.AllocateParams) (names []string, first time.Time) {
+	for _, q := range failed {
 		if q.Status != maas.StatusReady || !machine.Fits(q.Machine, constraints) {
 			continue
 		}
-		name := fmt.Sprintf("%s is quarantined %s", q, q.Ends())
+		how, lift := "left alone", ""
+		if inmaas.Has(q.Machine) {
+			how, lift = "quarantined", "; lift it with: capmaasctl machines lift "+q.Hostname
+		}
+		name := fmt.Sprintf("%s is %s %s", q, how, q.Ends())
 		if q.Failures > 0 {
 			name += fmt.Sprintf(", failures: %d", q.Failures)
 		}
 		if q.Why != "" {
 			name += ", " + text.OneLine(q.Why, maxWhy)
 		}
-		names = append(names, name+fmt.Sprintf("; lift it with: capmaasctl machines lift %s", q.Hostname))
-		sooner(q.Until)
-	}
-	for _, m := range cooling {
-		names = append(names, fmt.Sprintf("%s (%s), failures: %d, until %s", m.Hostname, m.SystemID, m.Failures,
-			timestamp(m.Until)))
-		sooner(m.Until)
+		names = append(names, name+lift)
+		if !q.Until.IsZero() && (first.IsZero() || q.Until.Before(first)) {
+			first = q.Until
+		}
 	}
 	return names, first
 }

@@ -106,7 +106,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 // inPool waits until nothing that was asked for can hit the machine any more, and undoes what is left on it. Its
 // storage layout follows in restoration.
 func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
-	l.Machines.BackInPool(l.maas.SystemID)
+	l.Machines.Quarantine.BackInPool(l.maas)
 	may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
 	if err != nil {
 		return proceed, err

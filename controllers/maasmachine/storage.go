@@ -81,7 +81,7 @@ func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.Allocat
 		return nil, fmt.Errorf("reading who holds machine %s: %w", id, err)
 	}
 	_, misfit := scope.StorageWish(storage).Plan(free)
-	if misfit = cmp.Or(misfit, machine.Misfit(free, constraints)); misfit != "" || l.Machines.FailedRecently(free) {
+	if misfit = cmp.Or(misfit, machine.Misfit(free, constraints)); misfit != "" || l.Machines.Quarantine.FailedRecently(free) {
 		return nil, nil //nolint:nilnil // Another one is to be taken.
 	}
 	switch isOurs := by == l.mark(); {
@@ -230,7 +230,7 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 		r.notUndone(l, free.SystemID)
 		return proceed, nil
 	}
-	l.Machines.Exclude(free, l.mark(), machine.Leftover{Storage: true})
+	l.Machines.Withhold(free, l.mark(), machine.Leftover{Storage: true})
 	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.RestoreStorage(ctx, permit, free)
 	})
@@ -246,7 +246,7 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 // undone first: the machine is ours, and MAAS lets us.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.maas, l.left = m, l.Machines.LeftOn(m, l.mark())
-	l.Machines.Exclude(m, l.mark(), machine.Leftover{Storage: true})
+	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
 	err := l.record.Store(ctx, func() {
 		l.record.Acquired() // The machine is found by our agent name, until it is released.
 		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}

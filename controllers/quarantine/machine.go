@@ -56,13 +56,12 @@ func Proven(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.
 	if s.IsLXD() || rec.Quarantine == record.Quarantined {
 		return nil
 	}
-	by := string(s.MaasMachine.UID)
-	if rec.Quarantine == record.QuarantineRefused {
-		s.Machines.Failed(m, by)
-		return nil
-	}
 	cause := quarantine.Cause{By: s.Identity().AgentName,
 		Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
+	if rec.Quarantine == record.QuarantineRefused {
+		s.Machines.Quarantine.Remember(m, cause)
+		return nil
+	}
 	err := rec.Call(ctx, record.Quarantine, func(ctx context.Context, permit maas.Permit) error {
 		_, err := s.Machines.Quarantine.Put(ctx, permit, m.SystemID, cause)
 		if err == nil {
@@ -73,7 +72,7 @@ func Proven(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.
 	if err == nil {
 		return nil
 	}
-	s.Machines.Failed(m, by)
+	s.Machines.Quarantine.Remember(m, cause)
 	if errors.Is(err, maas.Forbidden) {
 		rec.Quarantine = record.QuarantineRefused
 	}

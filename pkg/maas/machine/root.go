@@ -51,7 +51,7 @@ func (s *Service) MeetRootless(m *maas.Machine) {
 	if s.rootless.machines == nil {
 		s.rootless.machines = map[string]metRootless{}
 	}
-	s.rootless.machines[m.SystemID] = metRootless{m, s.exclusions.clock().Add(rootlessFor)}
+	s.rootless.machines[m.SystemID] = metRootless{m, s.Quarantine.Now().Add(rootlessFor)}
 }
 
 // Rootless returns the machines without a root file system that are known, in a stable order: those that were met, and
@@ -59,7 +59,7 @@ func (s *Service) MeetRootless(m *maas.Machine) {
 func (s *Service) Rootless() (found []*maas.Machine) {
 	s.rootless.mu.Lock()
 	defer s.rootless.mu.Unlock()
-	now := s.exclusions.clock()
+	now := s.Quarantine.Now()
 	for id, met := range s.rootless.machines {
 		if now.After(met.until) {
 			delete(s.rootless.machines, id)

@@ -33,8 +33,7 @@ type Service struct {
 	Quarantine *quarantine.Service
 	inventory  *inventory.Inventory
 	lxd        *lxd.Service
-	failures   *failures
-	exclusions exclusions
+	leftovers  leftovers
 	rootless   rootless
 	others     others
 }
@@ -43,7 +42,6 @@ type Service struct {
 func NewService(inventory *inventory.Inventory, lxd *lxd.Service) *Service {
 	return &Service{
 		Prover: ownership.NewProver(inventory), Quarantine: quarantine.NewService(inventory), inventory: inventory, lxd: lxd,
-		failures: newFailures(), exclusions: exclusions{clock: time.Now},
 	}
 }
 
@@ -108,7 +106,7 @@ func (s *Service) notAllocatable(doing string, err error) error {
 	return fmt.Errorf("%s a machine: %w", doing, err)
 }
 
-// Allocate takes a bare-metal machine that is neither quarantined nor excluded, nor cools down. maas.Conflict: none
+// Allocate takes a bare-metal machine that is neither quarantined, withheld, nor excluded. maas.Conflict: none
 // fits. MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if
 // there is a VM host that is not in constraints.NotOnVMHosts:
 // *ComposedInsteadError, if we did not know that host yet. *StaleVMHostsError: MAAS has not the VM hosts that it names.

@@ -66,7 +66,8 @@ func TestPartitions(t *testing.T) {
 // Of two objects that picked the same machine, one gets it.
 func TestReserve(t *testing.T) {
 	now := time.Now()
-	s := &Service{exclusions: exclusions{clock: func() time.Time { return now }}}
+	s := NewService(nil, nil)
+	s.Quarantine.SetClock(func() time.Time { return now })
 	m := &maas.Machine{SystemID: "abc", Hostname: "server"}
 	for range 2 {
 		if !s.Reserve(m, "a") || s.Reserve(m, "b") {
@@ -80,7 +81,7 @@ func TestReserve(t *testing.T) {
 	if !s.Reserve(m, "b") {
 		t.Error("want the second owner to have it then")
 	}
-	now = now.Add(excludedFor + time.Minute)
+	now = now.Add(withheldFor + time.Minute)
 	if !s.Reserve(m, "a") {
 		t.Error("want it to be free in the end")
 	}

@@ -25,8 +25,9 @@ type Service struct {
 
 	mu      sync.Mutex
 	clock   func() time.Time
-	written time.Time // when something was put into quarantine or excluded
-	noted   bool      // MAAS had notes at the last Tend
+	written time.Time          // when something was put into quarantine or excluded
+	noted   bool               // MAAS had notes at the last Tend
+	failed  map[string]Machine // see Remember; by system id
 }
 
 // NewService makes a service.
@@ -41,7 +42,7 @@ func (s *Service) SetClock(now func() time.Time) {
 	s.clock = now
 }
 
-// Machine is a quarantined machine, as far as MAAS shows it to this identity.
+// Machine is a machine that failed, as far as MAAS shows it to this identity, or as Remember was told.
 type Machine struct {
 	*maas.Machine
 	Note
@@ -49,9 +50,9 @@ type Machine struct {
 
 // List returns the quarantined machines, no older than maxAge, in the order in which they are free again.
 func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, error) {
-	tags, err := s.inventory.Tags(ctx, maxAge)
+	tags, err := s.tags(ctx, maxAge)
 	if err != nil {
-		return nil, fmt.Errorf("reading why machines are in quarantine: %w", err)
+		return nil, err
 	}
 	if !slices.ContainsFunc(tags, func(tag maas.Tag) bool { return tag.Name == Tag }) {
 		return nil, nil // Nothing ever was: MAAS would respond with 404.
@@ -65,14 +66,16 @@ func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, er
 	for _, m := range machines {
 		list = append(list, Machine{m, known[m.SystemID]})
 	}
-	slices.SortFunc(list, func(a, b Machine) int {
-		return cmp.Or(cmp.Compare(endless(a.Note), endless(b.Note)), a.Until.Compare(b.Until),
-			cmp.Compare(a.SystemID, b.SystemID))
-	})
+	slices.SortFunc(list, sooner)
 	return list, nil
 }
 
-// endless sorts quarantines without an end last.
+// sooner compares when machines are free again; those without an end are last.
+func sooner(a, b Machine) int {
+	return cmp.Or(cmp.Compare(endless(a.Note), endless(b.Note)), a.Until.Compare(b.Until),
+		cmp.Compare(a.SystemID, b.SystemID))
+}
+
 func endless(n Note) int {
 	if n.Until.IsZero() {
 		return 1
@@ -81,16 +84,11 @@ func endless(n Note) int {
 }
 
 // Put quarantines a machine that failed, for a while after it is back in the pool. The caller has proven that the
-// machine is ours. maas.Forbidden: the key's user may not change tags.
+// machine is ours. maas.Forbidden: the key's user may not change tags, see Remember.
 //
 // The note comes first: whoever sees the tag knows its end.
 func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, c Cause) (Note, error) {
-	tags, err := s.tags(ctx)
-	if err != nil {
-		return Note{}, err
-	}
-	note := after(quarantined.notes(tags)[systemID], c, s.now())
-	return note, s.put(ctx, permit, quarantined, tags, systemID, note)
+	return s.put(ctx, permit, quarantined, systemID, func(last Note) Note { return after(last, c, s.Now()) })
 }
 
 // PutByHand quarantines a machine because a person says so. It ends after the time, or, if that is 0, when a person
@@ -98,27 +96,23 @@ func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, 
 func (s *Service) PutByHand(
 	ctx context.Context, permit maas.Permit, systemID, why string, lasts time.Duration,
 ) (Note, error) {
-	tags, err := s.tags(ctx)
-	if err != nil {
-		return Note{}, err
-	}
-	note := Note{Since: s.now(), Why: why}
-	if lasts > 0 {
-		note.Until = note.Since.Add(lasts)
-	}
-	return note, s.put(ctx, permit, quarantined, tags, systemID, note)
+	return s.put(ctx, permit, quarantined, systemID, func(Note) Note { return s.note(Cause{Why: why}, lasts) })
 }
 
 // Exclude keeps a machine that is about to be released from being allocated until Include, or for a week at most. The
 // caller has proven that the machine is ours. maas.Forbidden: the key's user may not change tags.
 func (s *Service) Exclude(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
-	tags, err := s.tags(ctx)
-	if err != nil {
-		return err
+	_, err := s.put(ctx, permit, excluded, systemID, func(Note) Note { return s.note(c, excludedAtMost) })
+	return err
+}
+
+// note returns a note that ends after a time; 0: never.
+func (s *Service) note(c Cause, lasts time.Duration) Note {
+	note := Note{Since: s.Now(), By: c.By, Why: c.Why}
+	if lasts > 0 {
+		note.Until = note.Since.Add(lasts)
 	}
-	now := s.now()
-	return s.put(ctx, permit, excluded, tags, systemID,
-		Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why})
+	return note
 }
 
 // ErrHeld means that another manager is about to take the machine.
@@ -129,14 +123,13 @@ var ErrHeld = errors.New("another manager is about to take the machine")
 //
 // Of several managers one makes the note: MAAS has one tag of a name.
 func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
-	tags, err := s.tags(ctx)
+	tags, err := s.tags(ctx, 0)
 	if err != nil {
 		return err
 	}
-	now := s.now()
-	note := Note{Since: now, Until: now.Add(excludedAtMost), By: c.By, Why: c.Why}
+	note := s.note(c, excludedAtMost)
 	other, noted := excluded.notes(tags)[systemID]
-	if noted && other.By != c.By && now.Sub(other.Since) <= puttingTakes {
+	if noted && other.By != c.By && note.Since.Sub(other.Since) <= puttingTakes {
 		return ErrHeld
 	}
 	if !noted {
@@ -150,7 +143,7 @@ func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string,
 		}
 		tags = append(slices.Clone(tags), tag)
 	}
-	return s.put(ctx, permit, excluded, tags, systemID, note)
+	return s.tag(ctx, permit, excluded, tags, systemID, note)
 }
 
 // Acquired is Note for a machine that the caller holds, and has acquired by now: nobody else is given it.
@@ -165,13 +158,11 @@ func (s *Service) Acquired(ctx context.Context, permit maas.Permit, systemID str
 // whom. The machine is the caller's. It stays until Include, also while the machine is not excluded. maas.Forbidden:
 // the key's user may not change tags.
 func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
-	tags, err := s.tags(ctx)
+	tags, err := s.tags(ctx, 0)
 	if err != nil {
 		return err
 	}
-	now := s.now()
-	note := maas.Tag{Name: excluded.noteName(systemID),
-		Comment: Note{Since: now, Until: now.Add(notedAtMost), By: c.By, Why: c.Why}.String()}
+	note := maas.Tag{Name: excluded.noteName(systemID), Comment: s.note(c, notedAtMost).String()}
 	defer s.inventory.ForgetTags()
 	if err := s.ensure(ctx, permit, tags, note); err != nil {
 		return fmt.Errorf("noting in MAAS that machine %s is changed: %w", systemID, err)
@@ -181,7 +172,7 @@ func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string,
 
 // NotedBy returns by whom something was done to a machine that is to be undone, as MAAS says; "" if it says nothing.
 func (s *Service) NotedBy(ctx context.Context, systemID string) (by string, err error) {
-	tags, err := s.tags(ctx)
+	tags, err := s.tags(ctx, 0)
 	if err != nil {
 		return "", err
 	}
@@ -199,17 +190,14 @@ func (s *Service) PassOn(ctx context.Context, permit maas.Permit, systemID, from
 // Include ends an exclusion. It is no error if there is none, and it does nothing if another user excludes the machine
 // by now.
 func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by string) error {
-	tags, err := s.tags(ctx)
+	tags, err := s.tags(ctx, 0)
 	if err != nil {
 		return err
 	}
 	if note, known := excluded.notes(tags)[systemID]; !known || note.By != by {
 		return nil
 	}
-	if err := s.untag(ctx, permit, excluded, []string{systemID}); err != nil {
-		return err
-	}
-	return s.forget(ctx, permit, excluded, []string{systemID})
+	return s.lift(ctx, permit, excluded, systemID)
 }
 
 // Written returns when this service last put a machine into quarantine, or excluded one; zero if it has not.
@@ -232,7 +220,19 @@ func (s *Service) HasNotes() bool {
 	return s.noted
 }
 
+// put notes why a machine is not to be allocated, given its last note, and tags it.
 func (s *Service) put(
+	ctx context.Context, permit maas.Permit, k kind, systemID string, next func(last Note) Note,
+) (Note, error) {
+	tags, err := s.tags(ctx, 0)
+	if err != nil {
+		return Note{}, err
+	}
+	note := next(k.notes(tags)[systemID])
+	return note, s.tag(ctx, permit, k, tags, systemID, note)
+}
+
+func (s *Service) tag(
 	ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag, systemID string, note Note,
 ) error {
 	defer s.touch() // After it, so that no look before counts.
@@ -266,16 +266,14 @@ func (s *Service) ensure(ctx context.Context, permit maas.Permit, tags []maas.Ta
 
 // Lift ends the quarantine of machines, and forgets their failures. It is no error if they are in none.
 func (s *Service) Lift(ctx context.Context, permit maas.Permit, systemIDs ...string) error {
-	if err := s.untag(ctx, permit, quarantined, systemIDs); err != nil {
+	return s.lift(ctx, permit, quarantined, systemIDs...)
+}
+
+func (s *Service) lift(ctx context.Context, permit maas.Permit, k kind, systemIDs ...string) error {
+	if err := s.untag(ctx, permit, k, systemIDs); err != nil {
 		return err
 	}
-	for _, id := range systemIDs {
-		if err := s.inventory.Client().DeleteTag(ctx, permit, quarantined.noteName(id)); err != nil &&
-			!errors.Is(err, maas.NotFound) {
-			return fmt.Errorf("forgetting why machine %s was quarantined: %w", id, err)
-		}
-	}
-	return nil
+	return s.forget(ctx, permit, k, systemIDs)
 }
 
 // untag takes the tag off machines. The notes stay.
@@ -291,9 +289,12 @@ func (s *Service) untag(ctx context.Context, permit maas.Permit, k kind, systemI
 // Succeeded lifts the quarantine of a machine that was deployed, and forgets its failures. What people quarantined
 // stays. Notes are read from the inventory, no older than maxAge: mostly there is none.
 func (s *Service) Succeeded(ctx context.Context, permit maas.Permit, systemID string, maxAge time.Duration) error {
-	tags, err := s.inventory.Tags(ctx, maxAge)
+	s.mu.Lock()
+	delete(s.failed, systemID)
+	s.mu.Unlock()
+	tags, err := s.tags(ctx, maxAge)
 	if err != nil {
-		return fmt.Errorf("reading why machines are in quarantine: %w", err)
+		return err
 	}
 	if quarantined.notes(tags)[systemID].Failures == 0 {
 		return nil
@@ -314,7 +315,7 @@ const (
 // and deletes notes that nobody needs any more. It returns the system ids of the machines that it lifted. Several
 // managers may do so at the same time. It asks MAAS once while there is nothing to do.
 func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string, err error) {
-	tags, err := s.tags(ctx)
+	tags, err := s.tags(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +332,7 @@ func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string
 }
 
 func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag) (lifted []string, err error) {
-	known, now := k.notes(tags), s.now()
+	known, now := k.notes(tags), s.Now()
 	maps.DeleteFunc(known, func(_ string, n Note) bool { return n.Pause == 0 && !n.isOver(now) && !n.isForgotten(now) })
 	if len(known) == 0 {
 		return nil, nil
@@ -360,7 +361,8 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	maps.DeleteFunc(known, func(id string, n Note) bool {
 		return !n.isForgotten(now) || slices.ContainsFunc(machines, func(m *maas.Machine) bool { return m.SystemID == id })
 	})
-	return lifted, s.forget(ctx, permit, k, slices.Sorted(maps.Keys(known)))
+	old := slices.Sorted(maps.Keys(known))
+	return lifted, s.forget(ctx, permit, k, old[:min(len(old), maxChanged)])
 }
 
 // ForgetLifted deletes the notes of machines that a person has taken the tag off before the end, as List showed them,
@@ -370,14 +372,14 @@ func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge t
 	if err != nil {
 		return err
 	}
-	tags, err := s.inventory.Tags(ctx, maxAge)
+	tags, err := s.tags(ctx, maxAge)
 	if err != nil {
-		return fmt.Errorf("reading why machines are in quarantine: %w", err)
+		return err
 	}
 	var lifted []string
 	for id, n := range quarantined.notes(tags) {
 		hasTag := slices.ContainsFunc(list, func(m Machine) bool { return m.SystemID == id })
-		if hasTag || n.isOver(s.now()) || s.now().Sub(n.Since) <= puttingTakes {
+		if hasTag || n.isOver(s.Now()) || s.Now().Sub(n.Since) <= puttingTakes {
 			continue
 		}
 		if m, err := s.inventory.Read(ctx, id); err == nil && !Has(m) {
@@ -388,7 +390,7 @@ func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge t
 		return nil
 	}
 	defer s.inventory.ForgetTags()
-	return s.forget(ctx, permit, quarantined, lifted)
+	return s.forget(ctx, permit, quarantined, lifted[:min(len(lifted), maxChanged)])
 }
 
 // isInPool reports whether a machine could be allocated if it were not quarantined.
@@ -401,7 +403,7 @@ func (s *Service) beginPauses(
 	defer s.inventory.ForgetTags()
 	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
 		err := s.inventory.Client().CommentTag(ctx, permit,
-			maas.Tag{Name: k.noteName(id), Comment: known[id].inPool(s.now()).String()})
+			maas.Tag{Name: k.noteName(id), Comment: known[id].inPool(s.Now()).String()})
 		if err != nil && !errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("noting in MAAS until when machine %s is quarantined: %w", id, err)
 		}
@@ -411,25 +413,25 @@ func (s *Service) beginPauses(
 
 // forget deletes notes of machines that do not have the tag.
 func (s *Service) forget(ctx context.Context, permit maas.Permit, k kind, systemIDs []string) error {
-	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
+	for _, id := range systemIDs {
 		if err := s.inventory.Client().DeleteTag(ctx, permit, k.noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
-			return fmt.Errorf("deleting an old note on machine %s: %w", id, err)
+			return fmt.Errorf("deleting the note on machine %s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-// tags reads MAAS's tags now.
-func (s *Service) tags(ctx context.Context) ([]maas.Tag, error) {
-	tags, err := s.inventory.Tags(ctx, 0)
+// tags reads MAAS's tags, no older than maxAge.
+func (s *Service) tags(ctx context.Context, maxAge time.Duration) ([]maas.Tag, error) {
+	tags, err := s.inventory.Tags(ctx, maxAge)
 	if err != nil {
 		return nil, fmt.Errorf("reading why machines are in quarantine: %w", err)
 	}
 	return tags, nil
 }
 
-// now is in whole seconds, as notes are.
-func (s *Service) now() time.Time {
+// Now is in whole seconds, as notes are.
+func (s *Service) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clock().UTC().Truncate(time.Second)

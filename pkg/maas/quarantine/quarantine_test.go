@@ -143,7 +143,7 @@ func (b *bed) tags(systemID string) []string {
 // noteTags are the notes that MAAS has.
 func (b *bed) noteTags() (names []string) {
 	b.t.Helper()
-	tags, err := b.manager(adminKey).tags(b.t.Context())
+	tags, err := b.manager(adminKey).tags(b.t.Context(), 0)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func TestAnExclusionEndsForWhoBeganIt(t *testing.T) {
 	if tags := b.tags(b.a); !slices.Equal(tags, []string{"virtual"}) {
 		t.Errorf("the machine has the tags %v, want what it had", tags)
 	}
-	if tags, err := first.tags(t.Context()); err != nil || len(excluded.notes(tags)) != 0 {
+	if tags, err := first.tags(t.Context(), 0); err != nil || len(excluded.notes(tags)) != 0 {
 		t.Errorf("MAAS has the notes %v, %v", excluded.notes(tags), err)
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -59,7 +59,7 @@ func newPool(t *testing.T) *pool {
 		t.Fatal(err)
 	}
 	p := &pool{Service: NewService(inventory.New(client, inventory.Options{}), nil), t: t, maas: sim, client: client, now: time.Unix(100000, 0)}
-	p.SetClock(func() time.Time { return p.now })
+	p.Quarantine.SetClock(func() time.Time { return p.now })
 	return p
 }
 
@@ -88,7 +88,8 @@ func (p *pool) release(m *maas.Machine) {
 		seen, _ := p.maas.Machine(m.SystemID)
 		return seen.Status == "Ready"
 	})
-	p.BackInPool(m.SystemID)
+	m.Status = maas.StatusReady
+	p.Quarantine.BackInPool(m)
 }
 
 func (p *pool) await(what string, done func() bool) {
@@ -112,8 +113,8 @@ func (p *pool) fail(hostname, seenBy string) *maas.Machine {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Failed(m, seenBy)
-	p.Failed(m, seenBy)
+	p.Quarantine.Remember(m, quarantine.Cause{By: seenBy})
+	p.Quarantine.Remember(m, quarantine.Cause{By: seenBy})
 	p.release(m)
 	return m
 }
@@ -125,12 +126,12 @@ func TestAMachineThatFailedIsNotAllocatedWhileItIsLeftAlone(t *testing.T) {
 	p.took("metal-b", maas.AllocateParams{})
 	p.now = p.now.Add(quarantine.Limits.First - time.Second)
 	p.took("metal-b", maas.AllocateParams{})
-	if !p.FailedRecently(failed) {
+	if !p.Quarantine.FailedRecently(failed) {
 		t.Error("it is not known to be left alone")
 	}
 	p.now = p.now.Add(time.Second)
 	p.took("metal-a", maas.AllocateParams{})
-	if p.FailedRecently(failed) {
+	if p.Quarantine.FailedRecently(failed) {
 		t.Error("it is still known to be left alone")
 	}
 }
@@ -141,21 +142,14 @@ func TestWithoutAnotherMachineNoneFits(t *testing.T) {
 	if m, err := p.allocate(maas.AllocateParams{}); !errors.Is(err, maas.Conflict) {
 		t.Fatalf("allocated %+v: %v, want %s", m, err, maas.Conflict)
 	}
-	until := p.now.Add(quarantine.Limits.First)
-	want := []CoolingDown{{a.SystemID, "metal-a", 1, until}, {b.SystemID, "metal-b", 1, until}}
-	if a.SystemID > b.SystemID {
-		want[0], want[1] = want[1], want[0]
+	until, list := p.now.Add(quarantine.Limits.First), p.Quarantine.Remembered()
+	if len(list) != 2 || !slices.Equal(slices.Sorted(slices.Values([]string{a.SystemID, b.SystemID})), []string{list[0].SystemID, list[1].SystemID}) {
+		t.Fatalf("left alone are %+v", list)
 	}
-	if diff := cmp.Diff(want, p.CoolingDown(maas.AllocateParams{})); diff != "" {
-		t.Errorf("what is skipped differs (-want +got):\n%s", diff)
-	}
-	for zone, hostname := range map[string]string{"zone-a": "metal-a", "zone-b": "metal-b"} {
-		if list := p.CoolingDown(maas.AllocateParams{Zone: zone}); len(list) != 1 || list[0].Hostname != hostname {
-			t.Errorf("in %s are left alone: %v", zone, list)
+	for _, m := range list {
+		if m.Status != maas.StatusReady || m.Failures != 1 || !m.Until.Equal(until) {
+			t.Errorf("%s is left alone: %+v, want until %s", m, m.Note, until)
 		}
-	}
-	if list := p.CoolingDown(maas.AllocateParams{Pool: "other"}); len(list) != 0 {
-		t.Errorf("in another resource pool are left alone: %v", list)
 	}
 }
 
@@ -165,15 +159,15 @@ func TestAMachineThatIsKeptOutIsNotAllocatedUntilItIsLetInOrForgotten(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Exclude(m, "owner", Leftover{Address: "10.0.0.5"})
+	p.Withhold(m, "owner", Leftover{Address: "10.0.0.5"})
 	p.release(m)
 	p.took("metal-b", maas.AllocateParams{})
 	p.Include(m.SystemID, "the owner before, which took longer to end")
 	p.took("metal-b", maas.AllocateParams{})
 	p.Include(m.SystemID, "owner")
 	p.took("metal-a", maas.AllocateParams{})
-	p.Exclude(m, "owner", Leftover{Address: "10.0.0.5"})
-	p.now = p.now.Add(excludedFor)
+	p.Withhold(m, "owner", Leftover{Address: "10.0.0.5"})
+	p.now = p.now.Add(withheldFor)
 	p.took("metal-b", maas.AllocateParams{})
 	p.now = p.now.Add(time.Second)
 	p.took("metal-a", maas.AllocateParams{})
@@ -206,77 +200,6 @@ func TestAMachineOfChoiceIsNeverLeftAlone(t *testing.T) {
 	failed := p.fail("metal-a", "m1")
 	if claimed, err := p.Claim(t.Context(), maas.Unrecorded("a test"), ownership.Identity{AgentName: "m2"}, failed.SystemID); err != nil || claimed.SystemID != failed.SystemID {
 		t.Errorf("claimed %+v: %v", claimed, err)
-	}
-}
-
-func TestADeployedMachineIsForgiven(t *testing.T) {
-	p := newPool(t)
-	failed := p.fail("metal-a", "m1")
-	p.ClearFailures(failed.SystemID)
-	p.took("metal-a", maas.AllocateParams{})
-}
-
-// all are the machines that cool down, in the pool or not.
-func all(s *Service) []CoolingDown {
-	return s.failures.coolingDown(func(*failure) bool { return true })
-}
-
-func TestEachFurtherFailureDoublesThePause(t *testing.T) {
-	s := NewService(nil, nil)
-	now := time.Unix(100000, 0)
-	s.SetClock(func() time.Time { return now })
-	m := &maas.Machine{SystemID: "aaa111", Hostname: "metal-a"}
-	var got []time.Duration
-	for _, who := range []string{"m1", "m2", "m3", "m4", "m5", "m6"} {
-		s.Failed(m, who)
-		s.BackInPool(m.SystemID)
-		until := all(s)[0].Until
-		got = append(got, until.Sub(now))
-		now = until
-	}
-	const minute = time.Minute
-	if diff := cmp.Diff([]time.Duration{10 * minute, 20 * minute, 40 * minute, 80 * minute, 120 * minute, 120 * minute}, got); diff != "" {
-		t.Errorf("the pauses differ (-want +got):\n%s", diff)
-	}
-	now = now.Add(quarantine.Limits.Remembered + time.Second)
-	s.Failed(m, "m7")
-	if list := all(s); len(list) != 1 || list[0].Failures != 1 {
-		t.Errorf("a day later a failure is one of several: %+v", list)
-	}
-	now = now.Add(quarantine.Limits.First + quarantine.Limits.Remembered + time.Second)
-	if list := all(s); len(list) != 0 || len(s.failures.machines) != 0 {
-		t.Errorf("it is never forgotten: %+v, %+v", list, s.failures.machines)
-	}
-}
-
-// A MaasMachine reports its machine's failure in each reconcile, and may keep the machine for hours: that is one
-// failure, and the cooldown begins when the machine is back in the pool.
-func TestThePauseBeginsInThePool(t *testing.T) {
-	s := NewService(nil, nil)
-	began := time.Unix(100000, 0)
-	now := began
-	s.SetClock(func() time.Time { return now })
-	m := &maas.Machine{SystemID: "aaa111", Hostname: "metal-a"}
-	for ; now.Before(began.Add(3 * time.Hour)); now = now.Add(5 * time.Minute) {
-		s.Failed(m, "m1")
-		if list := all(s); len(list) != 1 || list[0].Failures != 1 {
-			t.Fatalf("after %v: %+v", now.Sub(began), list)
-		}
-	}
-	if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 0 {
-		t.Errorf("a machine that is not in the pool is reported: %+v", list)
-	}
-	back := now
-	for range 3 { // For example until its network is restored.
-		s.BackInPool(m.SystemID)
-		if list := s.CoolingDown(maas.AllocateParams{}); len(list) != 1 || !list[0].Until.Equal(back.Add(quarantine.Limits.First)) {
-			t.Errorf("back at %v: %+v", back, list)
-		}
-		now = now.Add(time.Second)
-	}
-	s.BackInPool("unknown")
-	if len(s.failures.machines) != 1 {
-		t.Errorf("a machine that did not fail is remembered: %+v", s.failures.machines)
 	}
 }
 
