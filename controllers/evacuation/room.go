@@ -5,7 +5,6 @@ package evacuation
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -34,13 +34,12 @@ type successor struct {
 // domain allows: without one, the deletion would only lose a Machine. Otherwise it says why not.
 func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) *verdict {
 	err := r.findRoom(ctx, now, v)
-	var refused *lxd.LXDError
 	switch config := v.maasMachine.Spec.LXDConfig; {
 	case err == nil:
 		return nil
-	case errors.As(err, &refused) && config != nil && config.VMHost != "":
+	case guard.Is[*lxd.LXDError](err) && config != nil && config.VMHost != "":
 		return held("lxdConfig.vmHost pins it to the host %s: remove that from its MaasMachineTemplate", config.VMHost)
-	case errors.As(err, &refused):
+	case guard.Is[*lxd.LXDError](err):
 		return held("no other host has room for its successor (%s): make room, or add a host", report.Brief(err.Error()))
 	}
 	return waiting("it is not known whether its successor has room: %s", report.Brief(report.Explain(err).Message))

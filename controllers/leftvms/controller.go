@@ -30,6 +30,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
@@ -256,9 +257,8 @@ func forget(ctx context.Context, l *left, region *scope.Region) error {
 		return fmt.Errorf("reading its device: %w", err)
 	}
 	mark := ownership.AgentName(l.OwnerID, l.Machine)
-	var taken *lxd.NameTakenError
-	if err := region.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark); !errors.As(err,
-		&taken) {
+	err = region.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark)
+	if !guard.Is[*lxd.NameTakenError](err) {
 		return err
 	}
 	return nil

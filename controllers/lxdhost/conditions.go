@@ -17,6 +17,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -116,12 +117,11 @@ func markConnection(host *infrav1.LXDHost, err error) (known bool) {
 // explain returns what is wrong with the connection to LXD, and whether something responds there; nil if the error is
 // not about LXD.
 func explain(host *infrav1.LXDHost, err error) (p *report.Problem, reached bool) {
-	var credentials *scope.CredentialsError
-	if errors.As(err, &credentials) {
+	if guard.Is[*scope.CredentialsError](err) {
 		return &report.Problem{Reason: infrav1.CredentialsInvalidReason, Message: report.Brief(err.Error())}, false
 	}
-	var known *lxdhost.Error
-	if !errors.As(err, &known) {
+	known, is := errors.AsType[*lxdhost.Error](err)
+	if !is {
 		return nil, false
 	}
 	made := func(reason, message string) *report.Problem {
@@ -161,18 +161,12 @@ func offersNoVMs(err error) string {
 
 // cause returns why there was no response, without the ports that are others each time.
 func cause(err error) string {
-	var (
-		lookup *net.DNSError
-		failed *net.OpError
-	)
-	switch {
-	case errors.As(err, &lookup):
+	switch failed, is := errors.AsType[*net.OpError](err); {
+	case guard.Is[*net.DNSError](err):
 		return "its name can't be resolved"
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), is && failed.Timeout():
 		return "no response in time"
-	case errors.As(err, &failed) && failed.Timeout():
-		return "no response in time"
-	case errors.As(err, &failed):
+	case is:
 		return failed.Err.Error()
 	}
 	return "it broke the connection, or is not ready"

@@ -5,7 +5,6 @@ package lxdhost
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -108,7 +107,7 @@ func (r *Reconciler) markRegistered(ctx context.Context, host *infrav1.LXDHost) 
 	switch {
 	case err != nil:
 		p := report.Explain(err)
-		if missing := (*machine.MissingError)(nil); p.Reason == infrav1.CredentialsInvalidReason || errors.As(err, &missing) {
+		if p.Reason == infrav1.CredentialsInvalidReason || guard.Is[*machine.MissingError](err) {
 			report.SetFalse(host, infrav1.RegisteredCondition, p.Reason, "%s", p.Message)
 			return
 		}

@@ -4,7 +4,6 @@ package lxdhost
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -135,8 +135,7 @@ func (m *Mirror) Sync(ctx context.Context) {
 // own returns which MAAS is that of the manager's own credentials; "" if it has none.
 func (m *Mirror) own(ctx context.Context) string {
 	region, err := m.Scopes.Own()
-	var none *scope.CredentialsError
-	if err != nil && !errors.As(err, &none) {
+	if err != nil && !guard.Is[*scope.CredentialsError](err) {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to use the manager's own MAAS")
 	}
 	if err != nil {

@@ -262,7 +262,7 @@ func (r *Reconciler) reconcileNormal(
 	after := failureDomainsRetry
 	for _, step := range steps {
 		err := step.do(ctx, s)
-		if room := (*roomError)(nil); errors.As(err, &room) {
+		if room, is := errors.AsType[*roomError](err); is {
 			ctrl.LoggerFrom(ctx).Info("The failure domains stay as they were", "error", err.Error())
 			after = min(after, room.retryAfter())
 			continue

@@ -25,8 +25,7 @@ func (r *Reconciler) scope(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (*scope.Cluster, error) {
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
-	var elsewhere *scope.ElsewhereError
-	if errors.As(err, &elsewhere) {
+	if elsewhere, is := errors.AsType[*scope.ElsewhereError](err); is {
 		return r.follow(ctx, cluster, maasCluster, elsewhere)
 	}
 	return s, err

@@ -20,6 +20,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -145,8 +146,7 @@ func (r *Reconciler) vmZones(
 ) (map[string]zoneRoom, error) {
 	vm := scope.VMSpec(s.MaasCluster.Namespace, spec)
 	hosts, err := s.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
-	var refused *lxd.LXDError
-	if err != nil && !errors.As(err, &refused) { // The machines report the error in the template.
+	if err != nil && !guard.Is[*lxd.LXDError](err) { // The machines report the error in the template.
 		return nil, err
 	}
 	peers, err := clusters.Peers(ctx, r.Client, s, true)

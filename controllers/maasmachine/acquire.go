@@ -11,6 +11,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
@@ -24,8 +25,7 @@ func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
-	var missing *machine.ImageError
-	if l.IsLXD() && errors.As(err, &missing) {
+	if l.IsLXD() && guard.Is[*machine.ImageError](err) {
 		l.noImage, err = err, nil // Some hosts may have it themselves.
 	}
 	return proceed, err

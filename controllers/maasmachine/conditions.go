@@ -14,6 +14,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -49,7 +50,7 @@ func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err er
 	} else if p.Reason == infrav1.MAASBusyReason {
 		log = log.V(1) // Of a thousand machines most wait for their turn.
 	}
-	if lost := (*record.LostError)(nil); errors.As(err, &lost) {
+	if guard.Is[*record.LostError](err) {
 		log = log.WithValues("response", maas.Message(err)) // The condition says what is waited for.
 	}
 	log.Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -17,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -74,8 +75,7 @@ func (r *Reconciler) assess(l *life) states.Assessment {
 func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assessment) (outcome, error) {
 	out := r.reportState(l, v)
 	err := r.recordFailure(ctx, l, quarantine.Machine)
-	var unsettled *record.UnsettledError
-	if errors.Is(err, maas.Unavailable) || errors.As(err, &unsettled) { // The state is what users must know.
+	if errors.Is(err, maas.Unavailable) || guard.Is[*record.UnsettledError](err) { // The state is what users must know.
 		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID,
 			"error", text.Lines(err))
 		return out.Within(max(report.UnknownRetry, report.Explain(err).RetryAfter)), nil
@@ -158,8 +158,7 @@ func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), er
 	if r.Clock.Since(began) > proofLasts {
 		l.proven = false
 	}
-	var later *turns.LaterError
-	if refusal != nil && errors.As(err, &later) {
+	if refusal != nil && guard.Is[*turns.LaterError](err) {
 		err = refusal
 	}
 	return done, err

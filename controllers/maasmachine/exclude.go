@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
@@ -78,8 +79,7 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 	}
 	again := l.record.IsPending(record.Exclude)
 	err := r.tell(ctx, l, out.SystemID, l.Machines.Quarantine.Exclude)
-	var answer *maas.Error
-	if !errors.As(err, &answer) || (errors.Is(err, maas.Unavailable) && !again) {
+	if !guard.Is[*maas.Error](err) || (errors.Is(err, maas.Unavailable) && !again) {
 		return err
 	}
 	notTold(ctx, out.SystemID, err) // What is to be undone is noted since before it was done.

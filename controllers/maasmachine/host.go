@@ -21,6 +21,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -77,12 +78,12 @@ func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.A
 	if !isHost(l) {
 		return nil, nil
 	}
-	var mayNot *rights.Error
 	mayMake := func(pools rights.Pools) error {
 		return rights.Require(ctx, l.Inventory, bridgeField, rights.HostBridge, pools)
 	}
-	if err := mayMake(rights.Where(l.Inventory, rights.BareMetal, l.pools)); !errors.As(err, &mayNot) {
-		return nil, err
+	mayNot := mayMake(rights.Where(l.Inventory, rights.BareMetal, l.pools))
+	if !guard.Is[*rights.Error](mayNot) {
+		return nil, mayNot
 	}
 	var names []string
 	for range maxPicks {
@@ -98,8 +99,9 @@ func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.A
 			return names, nil
 		}
 		pool := []maas.Ref{picked.Pool}
-		if err := mayMake(func(context.Context) ([]maas.Ref, error) { return pool, nil }); !errors.As(err, &mayNot) {
-			return names, err
+		mayNot = mayMake(func(context.Context) ([]maas.Ref, error) { return pool, nil })
+		if !guard.Is[*rights.Error](mayNot) {
+			return names, mayNot
 		}
 		names = append(names, picked.Hostname)
 	}

@@ -106,8 +106,8 @@ func (r *Reconciler) undoInterfaces(
 // notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other
 // errors are returned.
 func (r *Reconciler) notRestored(l *life, err error) error {
-	var refused *machine.NotRestoredError
-	if !errors.As(err, &refused) {
+	refused, is := errors.AsType[*machine.NotRestoredError](err)
+	if !is {
 		return err
 	}
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "InterfaceNotRestored", "Delete",

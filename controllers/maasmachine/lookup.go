@@ -16,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -128,8 +129,7 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 		return out, nil
 	}
 	l.maas, err = l.Machines.LXD().FindDevice(ctx, l.VM(""), l.Identity().AgentName)
-	var taken *lxd.NameTakenError
-	if errors.As(err, &taken) {
+	if guard.Is[*lxd.NameTakenError](err) {
 		return proceed, nil // It is not ours.
 	}
 	return proceed, err
@@ -207,8 +207,8 @@ func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (boo
 		return l.Machines.IsOurs(ctx, l.Identity(), m)
 	}
 	_, host, err := l.adoptVM(ctx, m)
-	var none *lxd.NoSuccessorError
-	if lxdhost.KindOf(err) == lxdhost.KindConflict || (errors.As(err, &none) && none.LXDHost == "") {
+	none, is := errors.AsType[*lxd.NoSuccessorError](err)
+	if lxdhost.KindOf(err) == lxdhost.KindConflict || (is && none.LXDHost == "") {
 		return false, nil
 	}
 	return host != nil, err

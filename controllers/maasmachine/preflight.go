@@ -4,11 +4,11 @@ package maasmachine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
@@ -103,7 +103,7 @@ func connections(ctx context.Context, l *life) error {
 		nics = slices.DeleteFunc(nics, func(nic machine.NIC) bool { return nic.Address == "" })
 	}
 	err := l.Machines.CheckNICs(ctx, nics, l.isOwn)
-	if address := (*machine.AddressError)(nil); errors.As(err, &address) {
+	if guard.Is[*machine.AddressError](err) {
 		return fmt.Errorf("%s: %w", field, err)
 	}
 	return err

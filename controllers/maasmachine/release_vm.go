@@ -231,8 +231,7 @@ func (r *Reconciler) hostUnreachable(
 			vm, rights.VMs.Users(""), maas.Message(found.Why))
 		return proceed, nil
 	}
-	var unprepared *lxd.NoSuccessorError
-	if errors.As(found.Why, &unprepared) && !found.Never {
+	if unprepared, is := errors.AsType[*lxd.NoSuccessorError](found.Why); is && !found.Never {
 		return awaitSuccessor(unprepared), nil
 	}
 	if check.UnreachableSince == nil {

@@ -81,7 +81,8 @@ func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.Allocat
 		return nil, fmt.Errorf("reading who holds machine %s: %w", id, err)
 	}
 	_, misfit := scope.StorageWish(storage).Plan(free)
-	if misfit = cmp.Or(misfit, machine.Misfit(free, constraints)); misfit != "" || l.Machines.Quarantine.FailedRecently(free) {
+	misfit = cmp.Or(misfit, machine.Misfit(free, constraints))
+	if misfit != "" || l.Machines.Quarantine.FailedRecently(free) {
 		return nil, nil //nolint:nilnil // Another one is to be taken.
 	}
 	switch isOurs := by == l.mark(); {

@@ -17,14 +17,13 @@ import (
 // delete its machine alone, and the VM would run on.
 func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
 	err := r.adoptComposed(ctx, l)
-	var unprepared *lxd.NoSuccessorError
-	switch {
-	case errors.As(err, &unprepared) && unprepared.LXDHost != "":
+	switch unprepared, is := errors.AsType[*lxd.NoSuccessorError](err); {
+	case is && unprepared.LXDHost != "":
 		return awaitSuccessor(unprepared), nil
 	case lxdhost.KindOf(err) == lxdhost.KindConflict:
 		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand",
 			report.Brief(err.Error()), l.maas), nil
-	case errors.As(err, &unprepared), lxdhost.KindOf(err) != "":
+	case is, lxdhost.KindOf(err) != "":
 		return proceed, nil // Whether the VM is gone is verified when MAAS has deleted its machine.
 	}
 	return proceed, err

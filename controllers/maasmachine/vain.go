@@ -12,6 +12,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -100,10 +101,8 @@ func (r *Reconciler) handBack(ctx context.Context, l *life) (outcome, error) {
 
 // needsPerson reports whether a machine waits for what a person must do in MAAS, in the spec, or in Kubernetes.
 func needsPerson(err error) bool {
-	var address *machine.AddressError
-	var nic *machine.NICError
-	var data *scope.BootstrapDataError
-	return errors.As(err, &address) || errors.As(err, &nic) || errors.As(err, &data) || maas.NeedsPerson(err)
+	return guard.Is[*machine.AddressError](err) || guard.Is[*machine.NICError](err) ||
+		guard.Is[*scope.BootstrapDataError](err) || maas.NeedsPerson(err)
 }
 
 // pause returns why a machine that was given back is not claimed again yet; nil if it may be.

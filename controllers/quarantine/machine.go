@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
@@ -85,9 +86,6 @@ func Proven(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.
 func Report(
 	ctx context.Context, recorder events.EventRecorder, s *scope.Machine, m *maas.Machine, isNew bool, err error,
 ) error {
-	var answer *maas.Error
-	var notOurs *NotOursError
-	var undecided *ownership.UndecidedError
 	switch {
 	case err == nil && isNew:
 		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
@@ -97,10 +95,10 @@ func Report(
 			"machine %s (%s) failed, and only this manager leaves it alone for a while: only %s may tag it, "+
 				"and the API key's user is none of these",
 			m.Hostname, m.SystemID, rights.Tags.Users(""))
-	case errors.As(err, &notOurs): // The condition says so.
+	case guard.Is[*NotOursError](err): // The condition says so.
 	case errors.Is(err, maas.Unavailable):
 		return err
-	case errors.As(err, &answer), errors.As(err, &undecided):
+	case guard.Is[*maas.Error](err), guard.Is[*ownership.UndecidedError](err):
 		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", m.SystemID, "error",
 			text.Lines(err))
 	default:

@@ -22,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -154,11 +155,10 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine,
 	}
 	op, request := s.switches(machine, rec, before.Step == infrav1.RemediationPowerOn)
 	err := rec.Call(ctx, op, request)
-	var unsettled *record.UnsettledError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &unsettled), apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy),
+	case guard.Is[*record.UnsettledError](err), apierrors.IsConflict(err), maas.NotSent(err), errors.Is(err, maas.Busy),
 		errors.Is(err, maas.Unauthorized):
 		s.record.Remediation = &before // MAAS has not tried.
 		return err

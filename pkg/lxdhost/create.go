@@ -4,7 +4,6 @@ package lxdhost
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // Spec is a VM to be made.
@@ -135,8 +136,7 @@ func (s *session) create(spec Spec, bridge *api.Network) (has devices, err error
 	}
 	for range tries {
 		has, err = s.createOnce(spec.request(bridge))
-		var failed *errOperation
-		if !errors.As(err, &failed) {
+		if !guard.Is[*errOperation](err) {
 			break
 		}
 	}

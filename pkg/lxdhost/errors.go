@@ -88,8 +88,7 @@ func (e *Error) Unwrap() error { return e.cause }
 
 // KindOf returns the kind of an error of this package, or "".
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, is := errors.AsType[*Error](err); is {
 		return e.Kind
 	}
 	return ""
@@ -138,9 +137,8 @@ var errPin = errors.New("the server's certificate is not the pinned one")
 
 // classify finds the kind of an error, of LXD's client for example.
 func classify(err error) *Error {
-	var known *Error
-	switch {
-	case errors.As(err, &known):
+	switch known, is := errors.AsType[*Error](err); {
+	case is:
 		return known
 	case errors.Is(err, errPin):
 		return &Error{Kind: KindPin, Problem: errPin.Error(), cause: err}
@@ -148,8 +146,7 @@ func classify(err error) *Error {
 		return &Error{Kind: KindTooLate, Problem: guard.ErrTooLate.Error(), unsent: true, cause: err}
 	}
 	said := text.Steady(err.Error(), maxMessage)
-	var operation *errOperation
-	if errors.As(err, &operation) {
+	if guard.Is[*errOperation](err) {
 		return &Error{Kind: KindOther, Problem: "LXD failed: " + said, cause: err}
 	}
 	if status, ok := api.StatusErrorMatch(err); ok {
@@ -175,9 +172,7 @@ func kindOfStatus(status int) Kind {
 
 // broken reports whether a connection failed.
 func broken(err error) bool {
-	var request *url.Error
-	var network net.Error
-	return errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return guard.Is[*url.Error](err) || guard.Is[net.Error](err) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, io.EOF) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // maxMessage bounds a message of LXD, in bytes.
@@ -64,13 +65,11 @@ func Permanent(err error) bool {
 
 // asError turns an error of LXD or of the connection into that of a step. An *Error stays as it is.
 func asError(step, doing string, err error) *Error {
-	var known *Error
-	if errors.As(err, &known) {
+	if known, is := errors.AsType[*Error](err); is {
 		return known
 	}
-	var status api.StatusError
 	switch {
-	case errors.As(err, &status):
+	case guard.Is[api.StatusError](err):
 		return &Error{Step: step, Problem: doing + ": LXD returned: " + text.Steady(err.Error(), maxMessage), cause: err}
 	case errors.Is(err, errConflict):
 		return &Error{Step: step, Problem: doing + ": " + errConflict.Error(), cause: err}

@@ -148,6 +148,18 @@ func (c *Client) do(ctx context.Context, call call, out any) error {
 	return nil
 }
 
+// ask sends a call, and returns the decoded response.
+func ask[T any](ctx context.Context, c *Client, call call) (out T, err error) {
+	err = c.do(ctx, call, &out)
+	return out, err
+}
+
+// askFor is ask for a pointer, which is never nil.
+func askFor[T any](ctx context.Context, c *Client, call call) (*T, error) {
+	out := new(T)
+	return out, c.do(ctx, call, out)
+}
+
 // try sends a call that the circuit has let through.
 func (c *Client) try(caller context.Context, call call, out any, probe bool) *Error {
 	sent, ended, why, release := time.Now(), guard.Unclear, "", func() {}
@@ -318,8 +330,7 @@ func transportMessage(err error) string {
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Sprintf("can't connect to MAAS at %s: %v", op.Addr, op.Err)
 	}
-	var u *url.Error
-	if errors.As(err, &u) && !errors.As(err, &op) {
+	if u, is := errors.AsType[*url.Error](err); is && op == nil {
 		return u.Err.Error()
 	}
 	return "the connection to MAAS broke"

@@ -101,8 +101,7 @@ func InvalidField(err error, field string) bool {
 
 // Message returns MAAS's own message, for people; for other errors it is the error's text.
 func Message(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, is := errors.AsType[*Error](err); is {
 		return e.Message
 	}
 	return err.Error()
@@ -129,8 +128,7 @@ func NeedsPerson(err error) bool {
 
 // RetryAfter returns how long to wait before the next try, or 0 if that is unknown.
 func RetryAfter(err error) time.Duration {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, is := errors.AsType[*Error](err); is {
 		return e.RetryAfter
 	}
 	return 0

@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // isUntrusted reports whether a server responds that can't prove to be MAAS.
 func isUntrusted(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	return errors.As(err, &certificate) || errors.Is(err, http.ErrSchemeMismatch)
+	return guard.Is[*tls.CertificateVerificationError](err) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // Explain returns what the error of a call means that asks for no certain object, and what helps. Conditions, helm test
@@ -80,11 +81,10 @@ func certificateProblem(problem error) string {
 // certificateRemedy returns what helps against a certificate that can't be verified.
 func certificateRemedy(problem error) string {
 	var invalid x509.CertificateInvalidError
-	var name x509.HostnameError
 	switch {
 	case errors.As(problem, &invalid) && invalid.Reason == x509.Expired:
 		return "renew MAAS's certificate; if it is valid now, correct the clock here"
-	case errors.As(problem, &name):
+	case guard.Is[x509.HostnameError](problem):
 		return "the endpoint (--maas-endpoint) has to have a name that it is valid for"
 	}
 	return "put the authority that signed it into caBundle (--maas-ca-file)"

@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -124,33 +125,25 @@ func (e *NotReadyError) Error() string { return e.Message }
 // Explain sorts errors by type; an error without a type of its own is retried with backoff.
 func Explain(err error) Problem {
 	var (
-		notReady    *NotReadyError
-		credentials *scope.CredentialsError
-		elsewhere   *scope.ElsewhereError
-		domain      *dns.DomainError
-		virtualIP   *dns.VirtualIPError
-		address     *machine.AddressError
-		nic         *machine.NICError
-		image       *machine.ImageError
-		missing     *machine.MissingError
-		stale       *machine.StaleVMHostsError
-		mayNot      *rights.Error
-		data        *scope.BootstrapDataError
-		placement   *lxd.LXDError
-		undecided   *ownership.UndecidedError
-		host        *lxd.LaterError
-		turn        *turns.LaterError
-		unprepared  *lxd.NoSuccessorError
-		nameTaken   *lxd.NameTakenError
-		otherIP     *lxd.OtherAddressError
-		noImage     *lxd.NoImageError
-		unsettled   *record.UnsettledError
-		lost        *record.LostError
+		notReady  *NotReadyError
+		domain    *dns.DomainError
+		virtualIP *dns.VirtualIPError
+		address   *machine.AddressError
+		missing   *machine.MissingError
+		stale     *machine.StaleVMHostsError
+		mayNot    *rights.Error
+		placement *lxd.LXDError
+		host      *lxd.LaterError
+		turn      *turns.LaterError
+		nameTaken *lxd.NameTakenError
+		otherIP   *lxd.OtherAddressError
+		unsettled *record.UnsettledError
+		lost      *record.LostError
 	)
 	switch {
 	case errors.As(err, &notReady):
 		return notReady.Problem
-	case errors.As(err, &credentials), errors.As(err, &elsewhere):
+	case guard.Is[*scope.CredentialsError](err), guard.Is[*scope.ElsewhereError](err):
 		return Problem{infrav1.CredentialsInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &domain):
 		return Problem{domainReason(domain.Problem), err.Error(), MendRetry}
@@ -160,9 +153,9 @@ func Explain(err error) Problem {
 		return Problem{infrav1.VirtualIPInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &address):
 		return Problem{addressReason(address.Problem), err.Error(), MendRetry}
-	case errors.As(err, &nic):
+	case guard.Is[*machine.NICError](err):
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
-	case errors.As(err, &image):
+	case guard.Is[*machine.ImageError](err), guard.Is[*lxd.NoImageError](err):
 		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
 	case errors.As(err, &missing):
 		return Problem{missingReason(missing.Kind), err.Error(), MendRetry}
@@ -172,20 +165,18 @@ func Explain(err error) Problem {
 		return Problem{infrav1.AdministratorNeededReason, err.Error(), MendRetry}
 	case errors.As(err, &mayNot):
 		return Problem{infrav1.EntitlementMissingReason, err.Error(), MendRetry}
-	case errors.As(err, &data):
+	case guard.Is[*scope.BootstrapDataError](err):
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
 	case errors.As(err, &nameTaken):
 		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": rename it in MAAS, or delete the Machine",
 			MendRetry}
 	case errors.As(err, &otherIP):
 		return Problem{infrav1.MAASRefusedReason, otherIP.Error(), MendRetry}
-	case errors.As(err, &noImage):
-		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
-	case errors.As(err, &unprepared):
+	case guard.Is[*lxd.NoSuccessorError](err):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.As(err, &unsettled):
 		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Left, CapacityRetry)}
-	case errors.As(err, &undecided):
+	case guard.Is[*ownership.UndecidedError](err):
 		return Problem{infrav1.MAASUnavailableReason, err.Error(), CapacityRetry}
 	case errors.As(err, &host):
 		return Problem{infrav1.NoHostAvailableReason, host.Error(), host.After}

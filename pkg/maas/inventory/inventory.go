@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
@@ -241,8 +242,7 @@ func (i *Inventory) setHealth(err error) []string {
 // recordHealth records whether MAAS could be read. A single lost response does not concern all machines: MAAS counts as
 // unavailable once the client's circuit is open.
 func (i *Inventory) recordHealth(err error) {
-	var silent silentError
-	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open && !errors.As(err, &silent) {
+	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open && !guard.Is[silentError](err) {
 		return
 	}
 	i.notify(i.setHealth(err))

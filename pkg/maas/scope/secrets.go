@@ -4,7 +4,6 @@ package scope
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -55,8 +55,7 @@ func (s *secrets) read(
 		return has.value, has.err
 	}
 	data, err := readSecret(ctx, from, field, key)
-	var missing *CredentialsError
-	if err == nil || errors.As(err, &missing) {
+	if err == nil || guard.Is[*CredentialsError](err) {
 		s.keep(key, data, err)
 	}
 	return data, err
