@@ -46,14 +46,9 @@ type CreateDeviceParams struct {
 // CreateDevice makes a device of the key's user (POST devices/). Invalid, with the field mac_addresses or hostname: a
 // machine or device has one of the addresses, or the name. After any other error it may exist.
 func (c *Client) CreateDevice(ctx context.Context, permit Permit, p CreateDeviceParams) (*Device, error) {
-	form := url.Values{"mac_addresses": p.MACAddresses}
-	set(form, "hostname", p.Hostname)
-	set(form, "zone", p.Zone)
-	set(form, "domain", p.Domain)
-	set(form, "description", p.Description)
-	device := &Device{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "devices/", params: form, permit: permit}, device)
-	return device, err
+	form := formOf("hostname", p.Hostname, "zone", p.Zone, "domain", p.Domain, "description", p.Description)
+	form["mac_addresses"] = p.MACAddresses
+	return askFor[Device](ctx, c, call{method: http.MethodPost, endpoint: "devices/", params: form, permit: permit})
 }
 
 // DeviceFilter limits a list of devices; empty fields don't. Values of one field are alternatives.
@@ -79,12 +74,8 @@ func (c *Client) GetDevice(ctx context.Context, systemID string) (*Device, error
 func (c *Client) AnnotateDevice(
 	ctx context.Context, permit Permit, systemID string, annotations map[string]string,
 ) (*Device, error) {
-	form := url.Values{}
-	for key, value := range annotations {
-		form.Set(key, value)
-	}
-	return c.deviceCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit},
-		systemID)
+	return c.deviceCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations",
+		params: setAll(url.Values{}, annotations), permit: permit}, systemID)
 }
 
 // DeleteDevice deletes a device, and frees its addresses (DELETE devices/{id}/). MAAS gives no id twice. Forbidden: it
@@ -95,8 +86,6 @@ func (c *Client) DeleteDevice(ctx context.Context, permit Permit, systemID strin
 }
 
 func (c *Client) deviceCall(ctx context.Context, call call, systemID string) (*Device, error) {
-	device := &Device{}
 	call.endpoint, call.args = "devices/{id}/", []string{systemID}
-	err := c.do(ctx, call, device)
-	return device, err
+	return askFor[Device](ctx, c, call)
 }

@@ -51,9 +51,8 @@ func (r *DNSResource) Reserved() []string {
 // ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not
 // serve the domain.
 func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResource, error) {
-	var records []DNSResource
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "dnsresources/", params: url.Values{"fqdn": {fqdn}}}, &records)
-	return records, err
+	return ask[[]DNSResource](ctx, c, call{method: http.MethodGet, endpoint: "dnsresources/",
+		params: url.Values{"fqdn": {fqdn}}})
 }
 
 // CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not
@@ -61,13 +60,11 @@ func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResour
 func (c *Client) CreateDNSResource(
 	ctx context.Context, permit Permit, fqdn string, addresses []string, ttl int,
 ) (*DNSResource, error) {
-	form := url.Values{}
-	form.Set("fqdn", fqdn)
-	form.Set("ip_addresses", strings.Join(addresses, " "))
-	form.Set("address_ttl", strconv.Itoa(ttl))
-	record := &DNSResource{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "dnsresources/", params: form, permit: permit}, record)
-	return record, err
+	form := url.Values{
+		"fqdn": {fqdn}, "ip_addresses": {strings.Join(addresses, " ")}, "address_ttl": {strconv.Itoa(ttl)},
+	}
+	return askFor[DNSResource](ctx, c, call{method: http.MethodPost, endpoint: "dnsresources/", params: form,
+		permit: permit})
 }
 
 // UpdateDNSResource replaces a record's addresses (PUT dnsresources/{id}/).
@@ -75,9 +72,7 @@ func (c *Client) UpdateDNSResource(
 	ctx context.Context, permit Permit, id int, addresses []string,
 ) (*DNSResource, error) {
 	form := url.Values{"ip_addresses": {strings.Join(addresses, " ")}}
-	record := &DNSResource{}
-	err := c.do(ctx, dnsResourceCall(permit, http.MethodPut, id, form), record)
-	return record, err
+	return askFor[DNSResource](ctx, c, dnsResourceCall(permit, http.MethodPut, id, form))
 }
 
 // DeleteDNSResource removes a record (DELETE dnsresources/{id}/).

@@ -7,7 +7,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -91,23 +90,14 @@ type CreateImageParams struct {
 // of those that it has (POST boot-resources/, for administrators). Invalid names the wrong parameter, except for a
 // sha256 that MAAS has with another size.
 func (c *Client) CreateImage(ctx context.Context, permit Permit, p CreateImageParams) (ImageDetail, error) {
-	params := url.Values{
-		"name": {p.Name}, "architecture": {p.Architecture}, "filetype": {cmp.Or(p.FileType, "tgz")}, "sha256": {p.SHA256},
-		"size": {strconv.FormatInt(p.Size, 10)},
-	}
-	for name, value := range map[string]string{"title": p.Title, "base_image": p.BaseImage} {
-		if value != "" {
-			params.Set(name, value)
-		}
-	}
+	params := formOf("name", p.Name, "architecture", p.Architecture, "filetype", cmp.Or(p.FileType, "tgz"),
+		"sha256", p.SHA256, "size", strconv.FormatInt(p.Size, 10), "title", p.Title, "base_image", p.BaseImage)
 	return c.imageCall(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: params, slow: true,
 		permit: permit})
 }
 
 func (c *Client) imageCall(ctx context.Context, call call) (ImageDetail, error) {
-	var image ImageDetail
-	err := c.do(ctx, call, &image)
-	return image, err
+	return ask[ImageDetail](ctx, c, call)
 }
 
 // UploadImagePiece appends a piece to a file (PUT boot-resources/{id}/upload/{file}/, for administrators). MAAS does

@@ -74,7 +74,7 @@ type InterfaceSpec struct {
 func (c *Client) CreateInterface(
 	ctx context.Context, permit Permit, systemID string, spec InterfaceSpec,
 ) (*Interface, error) {
-	form := url.Values{"name": {spec.Name}}
+	form := formOf("name", spec.Name, "vlan", number(spec.VLANID), "mtu", number(spec.MTU))
 	for _, id := range spec.Parents {
 		if spec.Type == InterfaceBond {
 			form.Add("parents", strconv.Itoa(id))
@@ -82,17 +82,11 @@ func (c *Client) CreateInterface(
 			form.Set("parent", strconv.Itoa(id))
 		}
 	}
-	setInt(form, "vlan", spec.VLANID)
-	setInt(form, "mtu", spec.MTU)
-	for key, value := range spec.Params {
-		form.Set(key, value)
-	}
-	made := &Interface{}
-	err := c.do(ctx, call{
+	setAll(form, spec.Params)
+	return askFor[Interface](ctx, c, call{
 		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/", args: []string{systemID}, op: "create_" + spec.Type,
 		params: form, permit: permit,
-	}, made)
-	return made, err
+	})
 }
 
 // InterfaceUpdate is a change of an interface; nil leaves a value, 0 removes it.
@@ -111,19 +105,14 @@ func (c *Client) UpdateInterface(
 	form := url.Values{}
 	for key, value := range map[string]*int{"mtu": update.MTU, "vlan": update.VLANID} {
 		if value != nil {
-			form.Set(key, "")
-			setInt(form, key, *value)
+			form.Set(key, number(*value))
 		}
 	}
-	for key, value := range update.Params {
-		form.Set(key, value)
-	}
-	changed := &Interface{}
-	err := c.do(ctx, call{
+	setAll(form, update.Params)
+	return askFor[Interface](ctx, c, call{
 		method: http.MethodPut, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
 		params: form, permit: permit,
-	}, changed)
-	return changed, err
+	})
 }
 
 // DeleteInterface deletes an interface, and what contains nothing else (DELETE nodes/{id}/interfaces/{id}/). NotFound:
@@ -137,8 +126,6 @@ func (c *Client) DeleteInterface(ctx context.Context, permit Permit, systemID st
 
 // ListVLANs returns the VLANs of a fabric (GET fabrics/{id}/vlans/).
 func (c *Client) ListVLANs(ctx context.Context, fabricID int) ([]VLAN, error) {
-	var vlans []VLAN
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "fabrics/{id}/vlans/", args: []string{strconv.Itoa(fabricID)}},
-		&vlans)
-	return vlans, err
+	return ask[[]VLAN](ctx, c, call{method: http.MethodGet, endpoint: "fabrics/{id}/vlans/",
+		args: []string{strconv.Itoa(fabricID)}})
 }

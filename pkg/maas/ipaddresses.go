@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"net/url"
 )
 
 // IPAddress is an address that MAAS knows.
@@ -26,23 +25,15 @@ type ReserveParams struct {
 // use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it
 // lies in no subnet, or there is no such subnet. Unavailable with status 503: the subnet is full.
 func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReserveParams) (IPAddress, error) {
-	form := url.Values{}
-	set(form, "ip", p.IP)
-	set(form, "subnet", p.Subnet)
-	set(form, "hostname", p.FQDN)
-	var address IPAddress
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form, permit: permit},
-		&address)
-	return address, err
+	form := formOf("ip", p.IP, "subnet", p.Subnet, "hostname", p.FQDN)
+	return ask[IPAddress](ctx, c, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form,
+		permit: permit})
 }
 
 // ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's
 // user. With force, which is for administrators, it may be another user's, or be used in another way.
 func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, force bool) error {
-	form := url.Values{"ip": {ip}}
-	if force {
-		form.Set("force", "true")
-	}
+	form := formOf("ip", ip, "force", yes(force))
 	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form, permit: permit},
 		nil)
 }
@@ -63,9 +54,7 @@ func (r IPRange) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.
 
 // ListIPRanges returns the IP ranges of all subnets (GET ipranges/).
 func (c *Client) ListIPRanges(ctx context.Context) ([]IPRange, error) {
-	var ranges []IPRange
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "ipranges/"}, &ranges)
-	return ranges, err
+	return list[IPRange](ctx, c, "ipranges/")
 }
 
 func isBetween(ip netip.Addr, start, end string) bool {

@@ -3,6 +3,7 @@
 package maas
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -53,14 +54,8 @@ type LinkParams struct {
 func (c *Client) LinkSubnet(
 	ctx context.Context, permit Permit, systemID string, interfaceID int, p LinkParams,
 ) (*Interface, error) {
-	form := url.Values{}
-	form.Set("mode", p.Mode)
-	setInt(form, "subnet", p.SubnetID)
-	set(form, "subnet", p.Subnet)
-	set(form, "ip_address", p.IPAddress)
-	if p.Replace {
-		form.Set("force", "true")
-	}
+	form := formOf("mode", p.Mode, "subnet", cmp.Or(p.Subnet, number(p.SubnetID)), "ip_address", p.IPAddress,
+		"force", yes(p.Replace))
 	return c.interfaceCall(ctx, permit, systemID, interfaceID, "link_subnet", form)
 }
 
@@ -75,12 +70,10 @@ func (c *Client) UnlinkSubnet(
 func (c *Client) interfaceCall(
 	ctx context.Context, permit Permit, systemID string, interfaceID int, op string, form url.Values,
 ) (*Interface, error) {
-	iface := &Interface{}
-	err := c.do(ctx, call{
+	return askFor[Interface](ctx, c, call{
 		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
 		op: op, params: form, permit: permit,
-	}, iface)
-	return iface, err
+	})
 }
 
 // AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. It gives such an address
@@ -102,11 +95,9 @@ type SubnetAddress struct {
 
 // SubnetAddresses returns the addresses of a subnet that something has (GET subnets/{id}/ op=ip_addresses).
 func (c *Client) SubnetAddresses(ctx context.Context, subnetID int) ([]SubnetAddress, error) {
-	var addresses []SubnetAddress
-	err := c.do(ctx, call{
+	return ask[[]SubnetAddress](ctx, c, call{
 		method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: "ip_addresses",
-	}, &addresses)
-	return addresses, err
+	})
 }
 
 // PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
@@ -133,8 +124,6 @@ func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) 
 }
 
 func (c *Client) ranges(ctx context.Context, subnetID int, op string) ([]Range, error) {
-	var ranges []Range
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)},
-		op: op}, &ranges)
-	return ranges, err
+	return ask[[]Range](ctx, c, call{method: http.MethodGet, endpoint: "subnets/{id}/",
+		args: []string{strconv.Itoa(subnetID)}, op: op})
 }

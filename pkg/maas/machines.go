@@ -237,9 +237,8 @@ func JoinFilters(filters []MachineFilter) []MachineFilter {
 // ListMachines returns the machines that match a filter (GET machines/). An unknown agent name or hostname gives an
 // empty list.
 func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
-	var machines []*Machine
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/", params: filter.params(), list: true}, &machines)
-	return machines, err
+	return ask[[]*Machine](ctx, c, call{method: http.MethodGet, endpoint: "machines/", params: filter.params(),
+		list: true})
 }
 
 // InstanceNames returns the names of VMs on their LXD hosts, by system id (GET machines/ op=power_parameters). They
@@ -282,10 +281,8 @@ type AllocateParams struct {
 // AllocateMachine takes a machine (POST machines/ op=allocate). Conflict: none fits. With neither SystemID nor all VM
 // hosts in NotOnVMHosts, MAAS composes a VM when no machine fits.
 func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateParams) (*Machine, error) {
-	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: p.form(), slow: true,
-		permit: permit}, machine)
-	return machine, err
+	return askFor[Machine](ctx, c, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: p.form(),
+		slow: true, permit: permit})
 }
 
 // PickMachine returns the machine that AllocateMachine would take now, and takes nothing (POST machines/ op=allocate
@@ -293,10 +290,8 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
 	form := p.form()
 	form.Set("dry_run", "true")
-	machine := &Machine{}
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form, slow: true,
-		permit: pickPermit}, machine)
-	return machine, err
+	return askFor[Machine](ctx, c, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form,
+		slow: true, permit: pickPermit})
 }
 
 // NotOnVMHostsField is the field in which MAAS gets AllocateParams.NotOnVMHosts: Invalid names it if MAAS has not those
@@ -304,28 +299,13 @@ func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, e
 const NotOnVMHostsField = "not_pod"
 
 func (p AllocateParams) form() url.Values {
-	form := url.Values{}
-	set(form, "agent_name", p.AgentName)
-	set(form, "system_id", p.SystemID)
-	set(form, "zone", p.Zone)
-	set(form, "pool", p.Pool)
-	setInt(form, "cpu_count", p.MinCPU)
-	setInt(form, "mem", p.MinMemory)
-	set(form, "comment", p.Comment)
+	form := formOf("agent_name", p.AgentName, "system_id", p.SystemID, "zone", p.Zone, "pool", p.Pool,
+		"cpu_count", number(p.MinCPU), "mem", number(p.MinMemory), "comment", p.Comment, "arch", p.Architecture,
+		"interfaces", notOf(p.NotHostnames))
 	if p.MinDiskSize > 0 {
 		form.Set("storage", "root:"+strconv.Itoa(p.MinDiskSize))
 	}
-	for _, tag := range p.Tags {
-		form.Add("tags", tag)
-	}
-	for _, tag := range p.NotTags {
-		form.Add("not_tags", tag)
-	}
-	set(form, "arch", p.Architecture)
-	for _, host := range p.NotOnVMHosts {
-		form.Add(NotOnVMHostsField, host)
-	}
-	set(form, "interfaces", notOf(p.NotHostnames))
+	form["tags"], form["not_tags"], form[NotOnVMHostsField] = p.Tags, p.NotTags, p.NotOnVMHosts
 	return form
 }
 
@@ -367,23 +347,9 @@ type DeployParams struct {
 
 // DeployMachine installs an image (POST machines/{id}/ op=deploy). Conflict: the machine's state does not allow it.
 func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID string, p DeployParams) (*Machine, error) {
-	form := url.Values{}
-	set(form, "agent_name", p.AgentName)
-	set(form, "distro_series", p.DistroSeries)
-	set(form, "comment", p.Comment)
-	if len(p.UserData) > 0 {
-		form.Set("user_data", base64.StdEncoding.EncodeToString(p.UserData))
-	}
-	if p.InMemory {
-		form.Set("ephemeral_deploy", "true")
-	}
-	set(form, "hwe_kernel", p.Kernel)
-	if p.KernelCrashDump {
-		form.Set("enable_kernel_crash_dump", "true")
-	}
-	if p.HardwareSync {
-		form.Set("enable_hw_sync", "true")
-	}
+	form := formOf("agent_name", p.AgentName, "distro_series", p.DistroSeries, "comment", p.Comment,
+		"user_data", base64.StdEncoding.EncodeToString(p.UserData), "ephemeral_deploy", yes(p.InMemory),
+		"hwe_kernel", p.Kernel, "enable_kernel_crash_dump", yes(p.KernelCrashDump), "enable_hw_sync", yes(p.HardwareSync))
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit},
 		systemID)
 }
@@ -417,8 +383,7 @@ type ReleaseParams struct {
 func (c *Client) ReleaseMachine(
 	ctx context.Context, permit ReleasePermit, systemID string, p ReleaseParams,
 ) (*Machine, error) {
-	form := url.Values{}
-	set(form, "comment", p.Comment)
+	form := formOf("comment", p.Comment)
 	if p.Erase != EraseDefault {
 		// The two others only choose how. With both of them, MAAS would only erase quickly a disk that can't erase
 		// itself; without them, they are as in MAAS's settings before 3.5.
@@ -434,10 +399,8 @@ func (c *Client) ReleaseMachine(
 // deployment or disk erasing. MAAS switches the machine off first; after a test the machine is in the state it had
 // before. Conflict: none of these is under way.
 func (c *Client) AbortMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	form := url.Values{}
-	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: form, slow: true, permit: permit},
-		systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: formOf("comment", comment), slow: true,
+		permit: permit}, systemID)
 }
 
 // ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators),
@@ -449,20 +412,16 @@ func (c *Client) ExitRescueMode(ctx context.Context, permit Permit, systemID str
 
 // PowerOffMachine switches a machine off (POST machines/{id}/ op=power_off); the power state follows later.
 func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	form := url.Values{}
-	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: form, slow: true, permit: permit},
-		systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: formOf("comment", comment),
+		slow: true, permit: permit}, systemID)
 }
 
 // PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC
 // that is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment.
 // Conflict: nobody has acquired the machine.
 func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	form := url.Values{}
-	set(form, "comment", comment)
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: form, slow: true, permit: permit},
-		systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: formOf("comment", comment),
+		slow: true, permit: permit}, systemID)
 }
 
 // QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/
@@ -484,12 +443,8 @@ type powerAnswer struct {
 func (c *Client) SetWorkloadAnnotations(
 	ctx context.Context, permit Permit, systemID string, annotations map[string]string,
 ) (*Machine, error) {
-	form := url.Values{}
-	for key, value := range annotations {
-		form.Set(key, value)
-	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations", params: form, permit: permit},
-		systemID)
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations",
+		params: setAll(url.Values{}, annotations), permit: permit}, systemID)
 }
 
 // DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
@@ -501,21 +456,40 @@ func (c *Client) DeleteMachine(ctx context.Context, permit Permit, systemID stri
 
 func (c *Client) machineCall(ctx context.Context, call call, systemID string) (*Machine, error) {
 	call.endpoint, call.args = "machines/{id}/", []string{systemID}
-	machine := &Machine{}
-	err := c.do(ctx, call, machine)
-	return machine, err
+	return askFor[Machine](ctx, c, call)
 }
 
-func set(form url.Values, key, value string) {
-	if value != "" {
+// formOf returns a form with names and values, which follow each other. Empty values are left out.
+func formOf(pairs ...string) url.Values {
+	form := url.Values{}
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			form.Set(pair[0], pair[1])
+		}
+	}
+	return form
+}
+
+func setAll(form url.Values, values map[string]string) url.Values {
+	for key, value := range values {
 		form.Set(key, value)
 	}
+	return form
 }
 
-func setInt(form url.Values, key string, value int) {
-	if value != 0 {
-		form.Set(key, strconv.Itoa(value))
+// number and yes return the values of a form; "" for 0 and false.
+func number(n int) string {
+	if n == 0 {
+		return ""
 	}
+	return strconv.Itoa(n)
+}
+
+func yes(is bool) string {
+	if is {
+		return "true"
+	}
+	return ""
 }
 
 // Interface is the part of a network interface that the provider uses.

@@ -59,9 +59,7 @@ type User struct {
 
 // WhoAmI returns the user of the API key (GET users/ op=whoami).
 func (c *Client) WhoAmI(ctx context.Context) (User, error) {
-	var user User
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "users/", op: "whoami"}, &user)
-	return user, err
+	return ask[User](ctx, c, call{method: http.MethodGet, endpoint: "users/", op: "whoami"})
 }
 
 type versionAnswer struct {
@@ -76,7 +74,5 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 }
 
 func list[T any](ctx context.Context, c *Client, endpoint string) ([]T, error) {
-	var items []T
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: endpoint}, &items)
-	return items, err
+	return ask[[]T](ctx, c, call{method: http.MethodGet, endpoint: endpoint})
 }

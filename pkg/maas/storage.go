@@ -4,9 +4,9 @@ package maas
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
 )
 
 // StorageLayout is how MAAS partitions a machine's disks.
@@ -25,13 +25,8 @@ type StorageLayout struct {
 func (c *Client) SetStorageLayout(
 	ctx context.Context, permit Permit, systemID string, layout StorageLayout,
 ) (*Machine, error) {
-	form := url.Values{"storage_layout": {layout.Name}}
-	for key, value := range layout.Options {
-		form.Set(key, value)
-	}
-	if layout.RootDevice != 0 {
-		form.Set("root_device", strconv.Itoa(layout.RootDevice))
-	}
+	form := setAll(url.Values{}, layout.Options)
+	maps.Copy(form, formOf("storage_layout", layout.Name, "root_device", number(layout.RootDevice)))
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_storage_layout", params: form, permit: permit},
 		systemID)
 }

@@ -42,9 +42,7 @@ func (c *Client) DeleteTag(ctx context.Context, permit Permit, name string) erro
 // TaggedMachines returns the machines that have a tag, as far as MAAS shows them to the key's user (GET tags/{name}/
 // op=machines). NotFound: there is no such tag.
 func (c *Client) TaggedMachines(ctx context.Context, name string) ([]*Machine, error) {
-	var machines []*Machine
-	err := c.do(ctx, tagCall(name, call{method: http.MethodGet, op: "machines", list: true}), &machines)
-	return machines, err
+	return ask[[]*Machine](ctx, c, tagCall(name, call{method: http.MethodGet, op: "machines", list: true}))
 }
 
 // tagged is how many of the named machines MAAS knows.

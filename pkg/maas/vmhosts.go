@@ -55,9 +55,7 @@ type StoragePool struct {
 
 // ListVMHosts returns the VM hosts (GET vm-hosts/). Gone: this MAAS has no VM hosts.
 func (c *Client) ListVMHosts(ctx context.Context) ([]VMHost, error) {
-	var hosts []VMHost
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "vm-hosts/"}, &hosts)
-	return hosts, err
+	return list[VMHost](ctx, c, "vm-hosts/")
 }
 
 // GetVMHost returns a VM host (GET vm-hosts/{id}/). NotFound: it is gone.
@@ -82,11 +80,9 @@ type VMHostPower struct {
 
 // VMHostPower returns how MAAS reaches a VM host (GET vm-hosts/{id}/ op=parameters, for administrators).
 func (c *Client) VMHostPower(ctx context.Context, hostID int) (VMHostPower, error) {
-	var power VMHostPower
-	err := c.do(ctx, call{
+	return ask[VMHostPower](ctx, c, call{
 		method: http.MethodGet, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "parameters",
-	}, &power)
-	return power, err
+	})
 }
 
 // VMHostParams are the parameters of creating and updating a VM host; empty fields are left out.
@@ -98,15 +94,8 @@ type VMHostParams struct {
 }
 
 func (p VMHostParams) form() url.Values {
-	form := url.Values{}
-	set(form, "name", p.Name)
-	set(form, "power_address", p.PowerAddress)
-	set(form, "project", p.Project)
-	set(form, "certificate", p.Certificate)
-	set(form, "key", p.Key)
-	set(form, "zone", p.Zone)
-	set(form, "pool", p.Pool)
-	return form
+	return formOf("name", p.Name, "power_address", p.PowerAddress, "project", p.Project, "certificate", p.Certificate,
+		"key", p.Key, "zone", p.Zone, "pool", p.Pool)
 }
 
 // CreateLXDHost registers an LXD host (POST vm-hosts/, for administrators). MAAS registers it even if it can't reach
@@ -115,9 +104,8 @@ func (p VMHostParams) form() url.Values {
 func (c *Client) CreateLXDHost(ctx context.Context, permit Permit, p VMHostParams) (VMHost, error) {
 	form := p.form()
 	form.Set("type", VMHostTypeLXD)
-	var host VMHost
-	err := c.do(ctx, call{method: http.MethodPost, endpoint: "vm-hosts/", params: form, slow: true, permit: permit}, &host)
-	return host, err
+	return ask[VMHost](ctx, c, call{method: http.MethodPost, endpoint: "vm-hosts/", params: form, slow: true,
+		permit: permit})
 }
 
 // UpdateVMHost changes a VM host (PUT vm-hosts/{id}/, for administrators); MAAS then refreshes it. Empty fields of p
@@ -148,9 +136,7 @@ func (c *Client) DeleteVMHost(ctx context.Context, permit Permit, hostID int) er
 
 func (c *Client) vmHostCall(ctx context.Context, call call, hostID int) (VMHost, error) {
 	call.endpoint, call.args = "vm-hosts/{id}/", []string{strconv.Itoa(hostID)}
-	var host VMHost
-	err := c.do(ctx, call, &host)
-	return host, err
+	return ask[VMHost](ctx, c, call)
 }
 
 // ComposeParams are the parameters of op=compose.
@@ -177,17 +163,9 @@ type composeAnswer struct {
 // machine of that name exists. Unavailable: the host lacks resources, or can't be reached; the VM may exist all the
 // same.
 func (c *Client) Compose(ctx context.Context, permit Permit, hostID int, p ComposeParams) (string, error) {
-	form := url.Values{}
-	set(form, "hostname", p.Hostname)
-	setInt(form, "cores", p.Cores)
-	setInt(form, "memory", p.Memory)
-	set(form, "storage", p.Storage)
-	set(form, "interfaces", p.Interfaces)
-	form.Set("zone", strconv.Itoa(p.ZoneID))
-	form.Set("pool", strconv.Itoa(p.PoolID))
-	if p.SkipCommissioning {
-		form.Set("skip_commissioning", "true")
-	}
+	form := formOf("hostname", p.Hostname, "cores", number(p.Cores), "memory", number(p.Memory), "storage", p.Storage,
+		"interfaces", p.Interfaces, "zone", strconv.Itoa(p.ZoneID), "pool", strconv.Itoa(p.PoolID),
+		"skip_commissioning", yes(p.SkipCommissioning))
 	var composed composeAnswer
 	err := c.do(ctx, call{
 		method: http.MethodPost, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "compose",

@@ -4,6 +4,7 @@
 package cooldown
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -46,27 +47,15 @@ func (c *Cooldowns[K]) SetClock(now func() time.Time) {
 }
 
 // Fail counts a failure and begins a cooldown.
-func (c *Cooldowns[K]) Fail(key K) { c.begin(key, 1) }
-
-// Restart begins the cooldown anew, without a further failure.
-func (c *Cooldowns[K]) Restart(key K) { c.begin(key, 0) }
-
-func (c *Cooldowns[K]) begin(key K, failures int) {
+func (c *Cooldowns[K]) Fail(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, e := c.clock(), c.entries[key]
-	if c.isForgotten(e, now) {
-		e = Entry{}
-	}
-	if e.Failures += failures; e.Failures == 0 {
-		return
-	}
+	now := c.clock()
+	maps.DeleteFunc(c.entries, func(_ K, e Entry) bool { return now.Sub(e.Until) > c.limits.Remembered })
+	e := c.entries[key]
+	e.Failures++
 	e.Until = now.Add(guard.Doubled(c.limits.First, c.limits.Longest, e.Failures))
 	c.entries[key] = e
-}
-
-func (c *Cooldowns[K]) isForgotten(e Entry, now time.Time) bool {
-	return now.Sub(e.Until) > c.limits.Remembered
 }
 
 // Clear forgets the failures of a key that succeeded.
@@ -82,16 +71,4 @@ func (c *Cooldowns[K]) Get(key K) (e Entry, cooling bool) {
 	defer c.mu.Unlock()
 	e = c.entries[key]
 	return e, c.clock().Before(e.Until)
-}
-
-// Known reports whether a key failed, and its failures are not forgotten yet.
-func (c *Cooldowns[K]) Known(key K) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, known := c.entries[key]
-	if known && c.isForgotten(e, c.clock()) {
-		delete(c.entries, key)
-		return false
-	}
-	return known
 }

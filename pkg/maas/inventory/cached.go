@@ -32,9 +32,17 @@ type flight[T any] struct {
 	cancelled bool // the fetch ended because its caller's context did
 }
 
-// get returns a value that is no older than maxAge, or was requested after get was called; and when it was requested.
-// Callers that wait for a fetch that fails share its error.
+// get returns a value that is no older than maxAge, or was requested after get was called. Callers that wait for a
+// fetch that fails share its error.
 func (c *cached[T]) get(
+	ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error),
+) (T, error) {
+	value, _, err := c.getAt(ctx, maxAge, fetch)
+	return value, err
+}
+
+// getAt is get, and returns when the value was requested.
+func (c *cached[T]) getAt(
 	ctx context.Context, maxAge time.Duration, fetch func(context.Context) (T, error),
 ) (T, time.Time, error) {
 	called := time.Now()
@@ -163,7 +171,7 @@ type vmHostList struct {
 // VMHosts returns MAAS's VM hosts, no older than maxAge, and when they were requested. maas.Gone: MAAS no longer has VM
 // hosts.
 func (i *Inventory) VMHosts(ctx context.Context, maxAge time.Duration) ([]maas.VMHost, time.Time, error) {
-	list, at, err := i.vmHosts.get(ctx, maxAge, func(ctx context.Context) (vmHostList, error) {
+	list, at, err := i.vmHosts.getAt(ctx, maxAge, func(ctx context.Context) (vmHostList, error) {
 		hosts, err := i.client.ListVMHosts(ctx)
 		if errors.Is(err, maas.Gone) {
 			return vmHostList{gone: err}, nil
@@ -187,7 +195,7 @@ func (i *Inventory) AnyVMHosts(ctx context.Context, maxAge time.Duration) (hosts
 
 // HostMachines returns the machines of VM hosts, by system id, as far as MAAS shows them to this identity.
 func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map[string]*maas.Machine, error) {
-	machines, _, err := i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {
+	return i.hosting.get(ctx, maxAge, func(ctx context.Context) (map[string]*maas.Machine, error) {
 		hosts, _, err := i.VMHosts(ctx, maxAge)
 		if err != nil {
 			return nil, err
@@ -211,25 +219,21 @@ func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map
 		}
 		return found, nil
 	})
-	return machines, err
 }
 
 // Zones returns MAAS's zones.
 func (i *Inventory) Zones(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
-	zones, _, err := i.zones.get(ctx, maxAge, i.client.ListZones)
-	return zones, err
+	return i.zones.get(ctx, maxAge, i.client.ListZones)
 }
 
 // ResourcePools returns MAAS's resource pools.
 func (i *Inventory) ResourcePools(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
-	pools, _, err := i.pools.get(ctx, maxAge, i.client.ListResourcePools)
-	return pools, err
+	return i.pools.get(ctx, maxAge, i.client.ListResourcePools)
 }
 
 // Subnets returns MAAS's subnets.
 func (i *Inventory) Subnets(ctx context.Context, maxAge time.Duration) ([]maas.Subnet, error) {
-	subnets, _, err := i.subnets.get(ctx, maxAge, i.client.ListSubnets)
-	return subnets, err
+	return i.subnets.get(ctx, maxAge, i.client.ListSubnets)
 }
 
 // SubnetUse is what of a subnet is in use.
@@ -242,51 +246,45 @@ type SubnetUse struct {
 
 // SubnetUse returns what of a subnet is in use.
 func (i *Inventory) SubnetUse(ctx context.Context, subnetID int, maxAge time.Duration) (SubnetUse, error) {
-	use, _, err := i.used.at(subnetID).get(ctx, maxAge, func(ctx context.Context) (use SubnetUse, err error) {
+	return i.used.at(subnetID).get(ctx, maxAge, func(ctx context.Context) (use SubnetUse, err error) {
 		if use.Ranges, err = i.client.UsedRanges(ctx, subnetID); err == nil {
 			use.Addresses, err = i.client.SubnetAddresses(ctx, subnetID)
 		}
 		return use, err
 	})
-	return use, err
 }
 
 // Domains returns the DNS domains that MAAS serves.
 func (i *Inventory) Domains(ctx context.Context, maxAge time.Duration) ([]maas.Domain, error) {
-	domains, _, err := i.domains.get(ctx, maxAge, i.client.ListDomains)
-	return domains, err
+	return i.domains.get(ctx, maxAge, i.client.ListDomains)
 }
 
 // Images returns MAAS's images.
 func (i *Inventory) Images(ctx context.Context, maxAge time.Duration) ([]maas.Image, error) {
-	images, _, err := i.images.get(ctx, maxAge, i.client.ListImages)
-	return images, err
+	return i.images.get(ctx, maxAge, i.client.ListImages)
 }
 
 // Image returns an image with its files. maas.NotFound: it is gone.
 func (i *Inventory) Image(ctx context.Context, id int, maxAge time.Duration) (maas.ImageDetail, error) {
-	detail, _, err := i.details.at(id).get(ctx, maxAge, func(ctx context.Context) (maas.ImageDetail, error) {
+	return i.details.at(id).get(ctx, maxAge, func(ctx context.Context) (maas.ImageDetail, error) {
 		return i.client.GetImage(ctx, id)
 	})
-	return detail, err
 }
 
 // Tags returns MAAS's tags.
 func (i *Inventory) Tags(ctx context.Context, maxAge time.Duration) ([]maas.Tag, error) {
-	tags, _, err := i.tags.get(ctx, maxAge, i.client.ListTags)
-	return tags, err
+	return i.tags.get(ctx, maxAge, i.client.ListTags)
 }
 
 // Tagged returns the machines that have a tag; none if there is no such tag.
 func (i *Inventory) Tagged(ctx context.Context, tag string, maxAge time.Duration) ([]*maas.Machine, error) {
-	machines, _, err := i.tagged.at(tag).get(ctx, maxAge, func(ctx context.Context) ([]*maas.Machine, error) {
+	return i.tagged.at(tag).get(ctx, maxAge, func(ctx context.Context) ([]*maas.Machine, error) {
 		machines, err := i.client.TaggedMachines(ctx, tag)
 		if errors.Is(err, maas.NotFound) {
 			return nil, nil
 		}
 		return machines, err
 	})
-	return machines, err
 }
 
 // ForgetTags makes the next Tags and Tagged ask MAAS: a call has changed them.
@@ -297,16 +295,15 @@ func (i *Inventory) ForgetTags() {
 
 // VMHostProject returns the LXD project that MAAS uses on a VM host.
 func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.Duration) (string, error) {
-	project, _, err := i.projects.at(hostID).get(ctx, maxAge, func(ctx context.Context) (string, error) {
+	return i.projects.at(hostID).get(ctx, maxAge, func(ctx context.Context) (string, error) {
 		power, err := i.client.VMHostPower(ctx, hostID)
 		return power.Project, err
 	})
-	return project, err
 }
 
 // DNSRecord returns the DNS record of a name, or nil if there is none. *WrongRecordError: MAAS returned another one.
 func (i *Inventory) DNSRecord(ctx context.Context, fqdn string, maxAge time.Duration) (*maas.DNSResource, error) {
-	record, _, err := i.records.at(fqdn).get(ctx, maxAge, func(ctx context.Context) (*maas.DNSResource, error) {
+	record, err := i.records.at(fqdn).get(ctx, maxAge, func(ctx context.Context) (*maas.DNSResource, error) {
 		records, err := i.client.ListDNSResources(ctx, fqdn)
 		if err != nil || len(records) == 0 {
 			return nil, err

@@ -36,7 +36,7 @@ func TestCallersThatWaitShareTheError(t *testing.T) {
 		s := &slow{err: errors.New("no")}
 		for range 10 {
 			go func() {
-				if _, _, err := c.get(t.Context(), time.Minute, s.fetch); !errors.Is(err, s.err) {
+				if _, err := c.get(t.Context(), time.Minute, s.fetch); !errors.Is(err, s.err) {
 					t.Errorf("the error is %v, want that of the fetch", err)
 				}
 			}()
@@ -52,12 +52,12 @@ func TestWhoWaitsGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cached[int]
 		s := &slow{}
-		go func() { _, _, _ = c.get(t.Context(), time.Minute, s.fetch) }()
+		go func() { _, _ = c.get(t.Context(), time.Minute, s.fetch) }()
 		synctest.Wait()
 		resumed := 0
 		ctx, cancel := context.WithTimeout(guard.WithIdle(t.Context(), func() func() { return func() { resumed++ } }), 100*time.Millisecond)
 		defer cancel()
-		if _, _, err := c.get(ctx, time.Minute, s.fetch); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.get(ctx, time.Minute, s.fetch); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the error is %v, want that of the context", err)
 		}
 		if resumed != 1 {
@@ -73,9 +73,9 @@ func TestACancelledFetchIsDoneByAnother(t *testing.T) {
 		s := &slow{}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		go func() { _, _, _ = c.get(ctx, time.Minute, s.fetch) }()
+		go func() { _, _ = c.get(ctx, time.Minute, s.fetch) }()
 		synctest.Wait()
-		if value, _, err := c.get(t.Context(), time.Minute, s.fetch); err != nil || value != 2 {
+		if value, err := c.get(t.Context(), time.Minute, s.fetch); err != nil || value != 2 {
 			t.Errorf("got %d, error %v; want what the second fetch got", value, err)
 		}
 	})
@@ -85,12 +85,12 @@ func TestAResponseWithoutAgeWasRequestedAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c cached[int]
 		s := &slow{}
-		go func() { _, _, _ = c.get(t.Context(), 0, s.fetch) }()
+		go func() { _, _ = c.get(t.Context(), 0, s.fetch) }()
 		<-time.After(100 * time.Millisecond) // On the fake clock.
 		for range 5 {
 			go func() {
 				called := time.Now()
-				if value, at, err := c.get(t.Context(), 0, s.fetch); err != nil || value != 2 || at.Before(called) {
+				if value, at, err := c.getAt(t.Context(), 0, s.fetch); err != nil || value != 2 || at.Before(called) {
 					t.Errorf("got %d, asked for %s after the call, error %v", value, at.Sub(called), err)
 				}
 			}()
@@ -115,11 +115,11 @@ func TestWritesOvertakeAFetch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var c cached[int]
 				s := &slow{}
-				go func() { _, _, _ = c.get(t.Context(), time.Hour, s.fetch) }()
+				go func() { _, _ = c.get(t.Context(), time.Hour, s.fetch) }()
 				<-time.After(100 * time.Millisecond) // On the fake clock.
 				tc.write(&c)
 				for range 2 {
-					if value, _, err := c.get(t.Context(), time.Hour, s.fetch); err != nil || value != tc.want {
+					if value, err := c.get(t.Context(), time.Hour, s.fetch); err != nil || value != tc.want {
 						t.Errorf("got %d, error %v; want %d", value, err, tc.want)
 					}
 					<-time.After(2 * time.Second) // On the fake clock.

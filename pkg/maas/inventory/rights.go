@@ -29,15 +29,14 @@ func (i *Inventory) asker() rights.Direct { return rights.Direct{Client: i.clien
 
 // HasEntitlements reports whether MAAS has entitlements.
 func (i *Inventory) HasEntitlements(ctx context.Context) (bool, error) {
-	has, _, err := i.entitlements.get(ctx, rightsMaxAge, i.asker().HasEntitlements)
-	return has, err
+	return i.entitlements.get(ctx, rightsMaxAge, i.asker().HasEntitlements)
 }
 
 // User returns the API key's user, who may be no administrator any more.
 func (i *Inventory) User(ctx context.Context) (maas.User, error) {
-	user, _, err := i.user.get(ctx, rightsMaxAge, i.asker().User)
+	user, err := i.user.get(ctx, rightsMaxAge, i.asker().User)
 	if err == nil && !user.Administrator {
-		user, _, err = i.user.get(ctx, rightsRetry, i.asker().User)
+		user, err = i.user.get(ctx, rightsRetry, i.asker().User)
 	}
 	return user, err
 }
@@ -49,9 +48,9 @@ func (i *Inventory) Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref)
 		key.inPool, key.pool = true, pool.ID
 	}
 	ask := func(ctx context.Context) (rights.Answer, error) { return i.asker().Has(ctx, e, pool) }
-	has, _, err := i.granted.at(key).get(ctx, rightsMaxAge, ask)
+	has, err := i.granted.at(key).get(ctx, rightsMaxAge, ask)
 	if err == nil && has != rights.Yes {
-		has, _, err = i.granted.at(key).get(ctx, rightsRetry, ask)
+		has, err = i.granted.at(key).get(ctx, rightsRetry, ask)
 	}
 	return has, err
 }
