@@ -175,7 +175,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		machines,
 	} {
 		if err := reconciler.SetupWithManager(ctx, mgr, concurrency); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("setting up %T: %w", reconciler, err)
 		}
 	}
 	return scopes, nil

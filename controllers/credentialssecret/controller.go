@@ -47,17 +47,13 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "credentialssecret")
-	err := capicontroller.NewControllerManagedBy(mgr, log).
+	return capicontroller.NewControllerManagedBy(mgr, log).
 		Named("credentialssecret").
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), namesItNoMore).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), needsItOrNamesItNoMore).
 		WatchesRawSource(source.Func(r.enqueueHeld)).
 		WithOptions(options).
 		Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the controller of Secrets with credentials: %w", err)
-	}
-	return nil
 }
 
 // namesItNoMore handles the events after which a Secret may be free. If a MaasCluster changed, it also enqueues the

@@ -69,7 +69,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	options.MaxConcurrentReconciles = 1
 	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "evacuation")
-	err := capicontroller.NewControllerManagedBy(mgr, log).
+	return capicontroller.NewControllerManagedBy(mgr, log).
 		Named("evacuation").
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(func(
 			_ context.Context, object client.Object) []reconcile.Request {
@@ -79,10 +79,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
 		WithOptions(options).
 		Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the evacuation controller: %w", err)
-	}
-	return nil
 }
 
 func when(concerned bool) []reconcile.Request {

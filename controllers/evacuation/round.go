@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -146,7 +144,7 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 		o, same, err = r.workersOf(ctx, v.machine.Namespace, *controller, same)
 	case clusters.IsOfKind(*controller, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}) &&
 		controller.Name == ref.Name:
-		o, err = r.controlPlaneOf(ctx, v.machine.Namespace, ref, controller.UID)
+		o, err = r.controlPlaneOf(ctx, v.cluster, controller.UID)
 	}
 	if o == nil || err != nil {
 		return nil, err
@@ -161,17 +159,11 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 
 // controlPlaneOf reads a control plane; nil if it is another one by now. The provider may not read every kind.
 func (r *Reconciler) controlPlaneOf(
-	ctx context.Context, namespace string, ref clusterv1.ContractVersionedObjectReference, uid types.UID,
+	ctx context.Context, cluster *clusterv1.Cluster, uid types.UID,
 ) (*owner, error) {
-	object, err := controlplane.Get(ctx, r.Client.RESTMapper(), r.APIReader, namespace, ref)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the control plane: %w", err)
-	}
-	if object.GetUID() != uid {
-		return nil, nil
+	object, err := controlplane.Of(ctx, r.Client, r.APIReader, cluster)
+	if err != nil || object == nil || object.GetUID() != uid {
+		return nil, err
 	}
 	return readOwner(object)
 }

@@ -60,16 +60,12 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "keep")
-	err := capicontroller.NewControllerManagedBy(mgr, log).
+	return capicontroller.NewControllerManagedBy(mgr, log).
 		Named("keep").
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(keptChanged,
 			predicate.GenerationChangedPredicate{}))).
 		WithOptions(options).
 		Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the controller of machines that are kept: %w", err)
-	}
-	return nil
 }
 
 // keptChanged drops updates of a MaasCluster that change neither which machines wait nor for whom: what giving them

@@ -6,17 +6,15 @@ package keep
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinesets;machinedeployments,verbs=get
@@ -43,7 +41,7 @@ func OwnerOf(object client.Object) string {
 func Missing(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
 ) (int, error) {
-	wanted, err := replicas(ctx, c.RESTMapper(), live, cluster, owner)
+	wanted, err := replicas(ctx, c, live, cluster, owner)
 	if err != nil || wanted == 0 {
 		return 0, err
 	}
@@ -61,40 +59,22 @@ func Missing(
 
 // replicas returns how many Machines an owner wants; 0 if it goes, or may not be read.
 func replicas(
-	ctx context.Context, mapper meta.RESTMapper, live client.Reader, cluster *clusterv1.Cluster, owner string,
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
 ) (int, error) {
 	if !cluster.DeletionTimestamp.IsZero() {
 		return 0, nil
 	}
-	kind, name, _ := strings.Cut(owner, "/")
-	groupKind := schema.GroupKind{Group: clusterv1.GroupVersion.Group}
-	switch kind {
+	ref := cluster.Spec.ControlPlaneRef
+	kind, name := schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}, ref.Name
+	switch of, named, _ := strings.Cut(owner, "/"); of {
 	case "machinedeployment":
-		groupKind.Kind = "MachineDeployment"
+		kind, name = clusters.MachineDeploymentKind, named
 	case "machineset":
-		groupKind.Kind = "MachineSet"
-	default:
-		ref := cluster.Spec.ControlPlaneRef
-		groupKind, name = schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}, ref.Name
+		kind, name = clusters.MachineSetKind, named
 	}
-	mapping, err := mapper.RESTMapping(groupKind)
-	if meta.IsNoMatchError(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("looking for the kind of %s: %w", owner, err)
-	}
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = live.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: name}, object)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", owner, err)
-	}
-	if object.GetDeletionTimestamp() != nil {
-		return 0, nil
+	object, err := controlplane.Get(ctx, c, live, kind, client.ObjectKey{Namespace: cluster.Namespace, Name: name})
+	if err != nil || object == nil || object.GetDeletionTimestamp() != nil {
+		return 0, err
 	}
 	wanted, found, _ := unstructured.NestedInt64(object.Object, "spec", "replicas")
 	if !found {

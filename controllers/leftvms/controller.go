@@ -71,15 +71,11 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	limited := workers.Limit(r, &options)
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "leftvms")
-	err := capicontroller.NewControllerManagedBy(mgr, log).
+	return capicontroller.NewControllerManagedBy(mgr, log).
 		Named("leftvms").
 		For(&infrav1.LXDHost{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: wakes})).
 		WithOptions(options).
 		Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the controller of VMs that were left: %w", err)
-	}
-	return nil
 }
 
 // wakes reports whether a change concerns VMs that were left. The calls that this reconciler records do not.

@@ -59,36 +59,20 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	if err := mgr.Add(&r.images); err != nil {
 		return fmt.Errorf("adding the transfer of images: %w", err)
 	}
-	err := capicontroller.NewControllerManagedBy(mgr, log).
+	return capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.LXDHost{}, builder.WithPredicates(objects.IgnoreWords)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToHosts)).
 		WithOptions(options).
 		Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the LXDHost controller: %w", err)
-	}
-	return nil
 }
 
 // secretToHosts wakes the hosts whose credentials are in a Secret.
 func (r *Reconciler) secretToHosts(ctx context.Context, secret client.Object) []reconcile.Request {
-	list := &infrav1.LXDHostList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(secret.GetNamespace()),
-		client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the LXDHosts that use a Secret")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		for _, ref := range []*infrav1.LocalObjectReference{list.Items[i].Spec.CredentialsRef,
-			list.Items[i].Spec.MAASCredentialsRef} {
-			if ref != nil && ref.Name == secret.GetName() {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-				break
-			}
-		}
-	}
-	return requests
+	return objects.Wake(ctx, r.Client, &infrav1.LXDHostList{}, func(host client.Object) bool {
+		spec := &host.(*infrav1.LXDHost).Spec
+		isIt := func(ref *infrav1.LocalObjectReference) bool { return ref != nil && ref.Name == secret.GetName() }
+		return isIt(spec.CredentialsRef) || isIt(spec.MAASCredentialsRef)
+	}, client.InNamespace(secret.GetNamespace()))
 }
 
 // Reconcile reads one host, and writes its status.

@@ -78,12 +78,13 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // SetupWithManager makes the manager run the reconciler.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
+func (r *Reconciler) SetupWithManager(
+	ctx context.Context, mgr ctrl.Manager, options controller.Options,
+) (err error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
 	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"),
 		mgr.GetClient(), &infrav1.MaasCluster{})
 	limited := workers.Limit(r, &options)
-	var err error
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
@@ -98,25 +99,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
 		WithOptions(options).
 		Build(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the MaasCluster controller: %w", err)
-	}
-	return nil
+	return err
 }
 
 // allClusters wakes all: a host that is cordoned takes no control planes, and the failure domains must say so before
 // the successors of those that leave it are made.
 func (r *Reconciler) allClusters(ctx context.Context, _ client.Object) []reconcile.Request {
-	list := &infrav1.MaasClusterList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasClusters that a host is for")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(list.Items))
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+	return objects.Wake(ctx, r.Client, &infrav1.MaasClusterList{}, nil)
 }
 
 // machineToCluster wakes the cluster of a control plane, whose address is in the endpoint, or of a machine that is
@@ -136,28 +125,15 @@ func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reco
 	}
 	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), name)
 	if apierrors.IsNotFound(err) {
-		return r.withoutCluster(ctx, object.GetNamespace(), name)
+		// It is gone before its machines, as when its namespace is deleted.
+		return objects.Wake(ctx, r.Client, &infrav1.MaasClusterList{}, func(c client.Object) bool {
+			return clusters.NameOf(c.(*infrav1.MaasCluster)) == name
+		}, client.InNamespace(object.GetNamespace()))
 	}
 	if err != nil {
 		return nil
 	}
 	return clusters.Requests(cluster)
-}
-
-// withoutCluster wakes the MaasClusters of a Cluster that is gone before its machines, as when its namespace is
-// deleted.
-func (r *Reconciler) withoutCluster(ctx context.Context, namespace, name string) (requests []reconcile.Request) {
-	list := &infrav1.MaasClusterList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasCluster of a Cluster that is gone")
-		return nil
-	}
-	for i := range list.Items {
-		if clusters.NameOf(&list.Items[i]) == name {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return requests
 }
 
 // Reconcile brings one MaasCluster closer to its desired state.

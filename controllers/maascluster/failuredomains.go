@@ -149,12 +149,12 @@ func (r *Reconciler) vmZones(
 	if err != nil && !guard.Is[*lxd.LXDError](err) { // The machines report the error in the template.
 		return nil, err
 	}
-	peers, err := clusters.Peers(ctx, r.Client, s, true)
+	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}
 	zones := map[string]zoneRoom{}
-	for zone, room := range lxd.Survey(hosts, vm, peers) {
+	for zone, room := range lxd.Survey(hosts, vm, clusters.Peers(machines, s.OwnerID(), true, "")) {
 		zones[zone] = zoneRoom{able: room.VMs > 0, attributes: map[string]string{
 			infrav1.FailureDomainHosts: strconv.Itoa(room.Hosts), infrav1.FailureDomainRoom: about(room.VMs),
 		}}

@@ -45,14 +45,15 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 			spec.MayBeOn = append(spec.MayBeOn, hosts[i])
 		}
 	}
-	peers, err := r.peers(ctx, l)
+	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
 	if err != nil {
 		return proceed, err
 	}
 	if l.noImage != nil && !slices.ContainsFunc(hosts, lxd.Registers) {
 		return proceed, l.noImage
 	}
-	host, err := placer.SelectOptimalHost(hosts, spec, peers)
+	host, err := placer.SelectOptimalHost(hosts, spec,
+		clusters.Peers(machines, l.OwnerID(), l.IsControlPlane(), l.MaasMachine.Name))
 	if err != nil {
 		return proceed, err
 	}
@@ -176,27 +177,6 @@ func tooManyHosts(l *life, ref string) error {
 			"until then: make one reachable, or delete the Machine",
 			l.Identity().Hostname, len(l.record.Hosts), text.List(l.record.Hosts, maxSkipped)),
 	})
-}
-
-// peers returns the control planes of the same cluster that have a host already. For a worker it returns workers: the
-// two kinds are spread independently.
-func (r *Reconciler) peers(ctx context.Context, l *life) ([]lxd.Peer, error) {
-	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
-	if err != nil {
-		return nil, err
-	}
-	var peers []lxd.Peer
-	for i := range machines {
-		m := &machines[i]
-		if (m.Status.LXDHost == "" && m.Status.FailureDomain == "") || m.Name == l.MaasMachine.Name ||
-			clusters.IsControlPlane(m) != l.IsControlPlane() {
-			continue
-		}
-		peers = append(peers, lxd.Peer{
-			VM: maas.Hostname(m.Name, l.OwnerID()), Host: m.Status.LXDHost, Zone: m.Status.FailureDomain,
-		})
-	}
-	return peers, nil
 }
 
 // vmExists reports in the conditions that the VM exists, with its resources.

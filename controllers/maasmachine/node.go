@@ -177,14 +177,10 @@ func (r *Reconciler) nodeToMachine(
 	if node.Spec.ProviderID != "" {
 		return nil
 	}
-	machines, err := clusters.Machines(ctx, r.Client, cluster.Namespace, cluster.Name)
-	if err != nil {
-		return nil
-	}
-	return requests(slices.DeleteFunc(machines, func(m infrav1.MaasMachine) bool {
-		return !slices.ContainsFunc(m.Status.Addresses, func(a clusterv1.MachineAddress) bool {
+	return r.wake(ctx, func(m client.Object) bool {
+		return slices.ContainsFunc(m.(*infrav1.MaasMachine).Status.Addresses, func(a clusterv1.MachineAddress) bool {
 			return (a.Type == clusterv1.MachineHostName || a.Type == clusterv1.MachineInternalDNS) &&
 				strings.EqualFold(a.Address, node.Name)
 		})
-	}))
+	}, client.InNamespace(cluster.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
 }

@@ -5,7 +5,6 @@ package maasmachine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,10 +71,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
 		WithOptions(options).
 		Build(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the MaasMachine controller: %w", err)
-	}
-	return nil
+	return err
 }
 
 func systemIDOf(object client.Object) []string {
@@ -86,13 +82,14 @@ func systemIDOf(object client.Object) []string {
 }
 
 func (r *Reconciler) systemIDToMachines(ctx context.Context, systemID string) []reconcile.Request {
-	list := &infrav1.MaasMachineList{}
-	if err := r.Client.List(ctx, list, client.MatchingFields{SystemIDIndex: systemID}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasMachine of a machine that changed in MAAS", "systemID",
-			systemID)
-		return nil
-	}
-	return requests(list.Items)
+	return r.wake(ctx, nil, client.MatchingFields{SystemIDIndex: systemID})
+}
+
+// wake wakes those of the MaasMachines that wake says; nil: all.
+func (r *Reconciler) wake(
+	ctx context.Context, wake func(client.Object) bool, options ...client.ListOption,
+) []reconcile.Request {
+	return objects.Wake(ctx, r.Client, &infrav1.MaasMachineList{}, wake, options...)
 }
 
 // maasClusterToMachines wakes the machines of a cluster: they wait for its credentials, endpoint and DNS record.
@@ -101,12 +98,8 @@ func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Ob
 	if name == "" {
 		return nil
 	}
-	machines, err := clusters.Machines(ctx, r.Client, object.GetNamespace(), name)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of a MaasCluster")
-		return nil
-	}
-	return requests(machines)
+	return r.wake(ctx, nil, client.InNamespace(object.GetNamespace()),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: name})
 }
 
 // lxdHostToMachines wakes the VMs' machines when a former VM host can be reached: those that MAAS composed can be
@@ -116,20 +109,7 @@ func (r *Reconciler) lxdHostToMachines(ctx context.Context, object client.Object
 	if host.Spec.VMHost == nil || host.Spec.CredentialsRef == nil {
 		return nil
 	}
-	list := &infrav1.MaasMachineList{}
-	if err := r.Client.List(ctx, list); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the machines of an LXDHost")
-		return nil
-	}
-	return requests(slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool { return !m.Spec.IsLXD() }))
-}
-
-func requests(machines []infrav1.MaasMachine) []reconcile.Request {
-	list := make([]reconcile.Request, 0, len(machines))
-	for i := range machines {
-		list = append(list, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines[i])})
-	}
-	return list
+	return r.wake(ctx, func(m client.Object) bool { return m.(*infrav1.MaasMachine).Spec.IsLXD() })
 }
 
 // secretToMachines wakes the machines of the MaasClusters whose credentials are in a Secret.

@@ -59,13 +59,9 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachinetemplate")
 	limited := workers.Limit(r, &options)
-	err := capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).
+	return capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).
 		Watches(&infrav1.LXDHost{}, r.whenHostsChange(), predicate.ResourceVersionChangedPredicate{}).
 		WithOptions(options).Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the MaasMachineTemplate controller: %w", err)
-	}
-	return nil
 }
 
 // Reconcile writes the status of one template.
@@ -167,11 +163,11 @@ func (r *Reconciler) findHosts(
 	if err != nil && !lxd.IsRefusal(err) { // The machines report the error.
 		return offer{}, err
 	}
-	peers, err := clusters.Peers(ctx, r.Client, s, controlPlane)
+	machines, err := clusters.Machines(ctx, r.Client, template.Namespace, s.Cluster.Name)
 	if err != nil {
 		return offer{}, err
 	}
-	rooms := s.Machines.LXD().Room(found.hosts, vm, peers)
+	rooms := s.Machines.LXD().Room(found.hosts, vm, clusters.Peers(machines, s.OwnerID(), controlPlane, ""))
 	if controlPlane {
 		keepFailureDomains(rooms, s.MaasCluster)
 	}

@@ -8,16 +8,15 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
@@ -79,8 +78,8 @@ type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // whenHostsChange counts the room of all templates of VMs again, once for the changes of many hosts.
 func (r *Reconciler) whenHostsChange() handler.EventHandler {
 	enqueue := func(ctx context.Context, queue requests) {
-		for _, key := range r.vmTemplates(ctx) {
-			queue.AddAfter(reconcile.Request{NamespacedName: key}, wait.Jitter(r.Delay, delayJitter))
+		for _, request := range objects.Wake(ctx, r.Client, &infrav1.MaasMachineTemplateList{}, isOfVMs) {
+			queue.AddAfter(request, wait.Jitter(r.Delay, delayJitter))
 		}
 	}
 	return handler.Funcs{
@@ -96,17 +95,7 @@ func (r *Reconciler) whenHostsChange() handler.EventHandler {
 	}
 }
 
-// vmTemplates returns the templates of VMs that belong to a cluster.
-func (r *Reconciler) vmTemplates(ctx context.Context) (keys []types.NamespacedName) {
-	list := &infrav1.MaasMachineTemplateList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to list the MaasMachineTemplates whose room changed")
-		return nil
-	}
-	for i := range list.Items {
-		if t := &list.Items[i]; t.Spec.Template.Spec.IsLXD() && len(t.OwnerReferences) > 0 {
-			keys = append(keys, client.ObjectKeyFromObject(t))
-		}
-	}
-	return keys
+// isOfVMs reports whether a template is of VMs, and belongs to a cluster.
+func isOfVMs(template client.Object) bool {
+	return template.(*infrav1.MaasMachineTemplate).Spec.Template.Spec.IsLXD() && len(template.GetOwnerReferences()) > 0
 }

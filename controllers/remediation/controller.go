@@ -77,33 +77,20 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		return fmt.Errorf("mapping Clusters to MaasRemediations: %w", err)
 	}
 	limited := workers.Limit(r, &options)
-	err = capicontroller.NewControllerManagedBy(mgr, log).
+	return capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasRemediation{}, builder.WithPredicates(objects.IgnoreWords)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToRemediations),
 			predicates.ClusterPausedTransitions(mgr.GetScheme(), log)).
 		WithOptions(options).
 		Complete(ctx, limited)
-	if err != nil {
-		return fmt.Errorf("setting up the MaasRemediation controller: %w", err)
-	}
-	return nil
 }
 
 // ofMachine wakes the remediations of a Machine.
-func (r *Reconciler) ofMachine(ctx context.Context, machine client.Object) (requests []reconcile.Request) {
-	list := &infrav1.MaasRemediationList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(machine.GetNamespace()),
-		client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasRemediations of a Machine")
-		return nil
-	}
-	for i := range list.Items {
-		if clusters.IsOwnedBy(&list.Items[i], clusters.MachineKind, machine) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return requests
+func (r *Reconciler) ofMachine(ctx context.Context, machine client.Object) []reconcile.Request {
+	return objects.Wake(ctx, r.Client, &infrav1.MaasRemediationList{}, func(remediation client.Object) bool {
+		return clusters.IsOwnedBy(remediation, clusters.MachineKind, machine)
+	}, client.InNamespace(machine.GetNamespace()))
 }
 
 // Conditions of a MaasRemediation, in the order in which they become true.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -198,13 +197,9 @@ func isDown(m *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
 
 // controlPlaneSickness returns what the control plane says of itself, if it can be read.
 func (r *Reconciler) controlPlaneSickness(ctx context.Context, s *subject) (string, error) {
-	object, err := controlplane.Get(ctx, r.Client.RESTMapper(), r.APIReader, s.cluster.Namespace,
-		s.cluster.Spec.ControlPlaneRef)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the control plane: %w", err)
+	object, err := controlplane.Of(ctx, r.Client, r.APIReader, s.cluster)
+	if err != nil || object == nil {
+		return "", err
 	}
 	said, _ := conditions.UnstructuredGetAll(object) // Without any it is not healthy.
 	if why := controlplane.Sickness(said, true); why != "" {

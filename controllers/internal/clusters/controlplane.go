@@ -4,19 +4,16 @@ package clusters
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // The kinds whose MaasMachineTemplate is known before their first machine. The provider may not read others.
@@ -28,37 +25,19 @@ import (
 func ControlPlaneTemplate(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster,
 ) (string, error) {
-	name, err := namedTemplate(ctx, c.RESTMapper(), live, cluster)
-	if err != nil || name != "" {
-		return name, err
+	if !cluster.Spec.ControlPlaneRef.IsDefined() {
+		return clonedTemplate(ctx, c, cluster)
+	}
+	object, err := controlplane.Of(ctx, c, live, cluster)
+	if err != nil {
+		return "", err
+	}
+	if object != nil {
+		if name := InfrastructureTemplate(object); name != "" {
+			return name, nil
+		}
 	}
 	return clonedTemplate(ctx, c, cluster)
-}
-
-func namedTemplate(
-	ctx context.Context, mapper meta.RESTMapper, reader client.Reader, cluster *clusterv1.Cluster,
-) (string, error) {
-	ref := cluster.Spec.ControlPlaneRef
-	if !ref.IsDefined() {
-		return "", nil
-	}
-	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if meta.IsNoMatchError(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("looking for the kind of the control plane: %w", err)
-	}
-	controlPlane := &unstructured.Unstructured{}
-	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = reader.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}, controlPlane)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the control plane: %w", err)
-	}
-	return InfrastructureTemplate(controlPlane), nil
 }
 
 // clonedTemplate returns what Cluster API noted on the newest control-plane machine, or "".
@@ -94,18 +73,15 @@ func InfrastructureTemplate(controlPlane *unstructured.Unstructured) string {
 	return ""
 }
 
-// Peers returns the VMs of the cluster's control planes, or of its workers, that are on a host already.
-func Peers(ctx context.Context, c client.Client, s *scope.Cluster, controlPlanes bool) ([]lxd.Peer, error) {
-	machines, err := Machines(ctx, c, s.MaasCluster.Namespace, s.Cluster.Name)
-	if err != nil {
-		return nil, err
-	}
-	var peers []lxd.Peer
+// Peers returns those of a cluster's machines that others of its control plane, or of its workers, are kept apart from:
+// those that have a host or a zone already, but the one that is placed.
+func Peers(machines []infrav1.MaasMachine, ownerID string, controlPlane bool, but string) (peers []lxd.Peer) {
 	for i := range machines {
-		if m := &machines[i]; IsControlPlane(m) == controlPlanes && m.Status.LXDHost != "" {
-			peers = append(peers, lxd.Peer{VM: maas.Hostname(m.Name, s.OwnerID()), Host: m.Status.LXDHost,
+		m := &machines[i]
+		if IsControlPlane(m) == controlPlane && m.Name != but && (m.Status.LXDHost != "" || m.Status.FailureDomain != "") {
+			peers = append(peers, lxd.Peer{VM: maas.Hostname(m.Name, ownerID), Host: m.Status.LXDHost,
 				Zone: m.Status.FailureDomain})
 		}
 	}
-	return peers, nil
+	return peers
 }

@@ -133,10 +133,11 @@ func IsOwnedBy(object metav1.Object, kind schema.GroupKind, owner metav1.Object)
 
 // The kinds of owners that something is decided by.
 var (
-	ClusterKind     = clusterv1.GroupVersion.WithKind("Cluster").GroupKind()
-	MachineKind     = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
-	MachineSetKind  = clusterv1.GroupVersion.WithKind("MachineSet").GroupKind()
-	MaasMachineKind = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()
+	ClusterKind           = clusterv1.GroupVersion.WithKind("Cluster").GroupKind()
+	MachineKind           = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
+	MachineSetKind        = clusterv1.GroupVersion.WithKind("MachineSet").GroupKind()
+	MachineDeploymentKind = clusterv1.GroupVersion.WithKind("MachineDeployment").GroupKind()
+	MaasMachineKind       = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()
 )
 
 // IsOwner reports whether a reference is to an object of a kind, and not to an earlier one of its name, or to another

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,18 +20,32 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 )
 
-// Get reads a control plane of any kind. The provider may not read every kind.
-func Get(
-	ctx context.Context, mapper meta.RESTMapper, reader client.Reader, namespace string,
-	ref clusterv1.ContractVersionedObjectReference,
+// Of returns the control plane of a Cluster, of any kind; see Get.
+func Of(
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster,
 ) (*unstructured.Unstructured, error) {
-	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if err != nil {
-		return nil, err
-	}
+	ref := cluster.Spec.ControlPlaneRef
+	return Get(ctx, c, live, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind},
+		client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name})
+}
+
+// Get returns an object of any kind, which live reads; nil if there is none, or none that the provider may read.
+func Get(
+	ctx context.Context, c client.Client, live client.Reader, kind schema.GroupKind, key client.ObjectKey,
+) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(mapping.GroupVersionKind)
-	return object, reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, object)
+	mapping, err := c.RESTMapper().RESTMapping(kind)
+	if err == nil {
+		object.SetGroupVersionKind(mapping.GroupVersionKind)
+		err = live.Get(ctx, key, object)
+	}
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the %s %s: %w", kind.Kind, key, err)
+	}
+	return object, nil
 }
 
 // MachineHealth are the conditions of a control plane's Machine that must be True where it has them.

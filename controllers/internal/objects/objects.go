@@ -10,13 +10,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/cluster-api/util/patch"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -105,6 +109,25 @@ func (p *Patcher[R]) Store(ctx context.Context, object client.Object, owned []st
 	}
 	object.SetResourceVersion(p.read) // The helper would take a newer one for a change.
 	return errors.Join(failed, p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}))
+}
+
+// Wake returns requests for those objects of a kind that wake says; nil: for all. list is an empty list of them, of
+// which nothing is changed.
+func Wake(
+	ctx context.Context, c client.Reader, list client.ObjectList, wake func(client.Object) bool,
+	options ...client.ListOption,
+) (requests []reconcile.Request) {
+	if err := c.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the objects that are concerned", "list", fmt.Sprintf("%T", list))
+		return nil
+	}
+	_ = meta.EachListItem(list, func(item runtime.Object) error { // A list always has items.
+		if object := item.(client.Object); wake == nil || wake(object) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
+		}
+		return nil
+	})
+	return requests
 }
 
 // Watched reports whether this manager reconciles an object. The reconcilers call it, because watches on other objects
