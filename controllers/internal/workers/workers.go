@@ -23,8 +23,6 @@ const (
 	// lastRetry: otherwise the workers would do little else.
 	firstRetry = 5 * time.Second
 	lastRetry  = time.Minute
-	// lately is the period in which they are counted.
-	lately = 10 * time.Second
 )
 
 // errCrowded ends the context of a reconcile that would wait for a server for which too many wait already.
@@ -65,9 +63,7 @@ type pool struct {
 	mu      sync.Mutex
 	free    int
 	waiting map[guard.Server]int // the places that are taken
-	// refused is how many found no place since counted.
-	refused int
-	counted time.Time
+	refused guard.Crowd          // those that found no place
 }
 
 // take takes a place for a server, and returns the one of another server that is not needed any more.
@@ -103,11 +99,7 @@ func (p *pool) drop(server guard.Server) {
 func (p *pool) later() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.counted) > lately {
-		p.refused, p.counted = 0, time.Now()
-	}
-	p.refused++
-	return min(lastRetry, firstRetry*time.Duration(1+p.refused/maxWaiting))
+	return p.refused.Refuse(firstRetry, lastRetry, maxWaiting)
 }
 
 // worker is the worker of one reconcile.

@@ -27,8 +27,6 @@ const (
 	// callers, up to maxRetry: otherwise the workers would do little else.
 	retry    = 5 * time.Second
 	maxRetry = time.Minute
-	// lately is the period in which callers that could not wait are counted.
-	lately = 10 * time.Second
 )
 
 // LaterError means that the caller's turn did not come within the time that it may wait.
@@ -96,9 +94,7 @@ type line struct {
 // queue is all who wait in the lines of one server.
 type queue struct {
 	waiting int
-	// refused is how many callers could not wait since counted.
-	refused int
-	counted time.Time
+	refused guard.Crowd // the callers that could not wait
 }
 
 type waiter struct {
@@ -151,7 +147,7 @@ func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 	}
 	all := t.queue(key.Server())
 	if all.waiting >= maxWaiting || rank == Again && all.waiting >= maxWaitingAgain {
-		return nil, &LaterError{After: all.refuse(), line: at}
+		return nil, &LaterError{After: all.refused.Refuse(retry, maxRetry, maxWaiting), line: at}
 	}
 	all.waiting++
 	w := &waiter{rank: rank, turn: make(chan struct{})}
@@ -167,21 +163,12 @@ func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 // queue returns who waits for a server, and forgets the servers for which nobody waits. Call it with the lock held.
 func (t *Turns) queue(server guard.Server) *queue {
 	maps.DeleteFunc(t.queues, func(_ guard.Server, q *queue) bool {
-		return q.waiting == 0 && time.Since(q.counted) > lately
+		return q.waiting == 0 && q.refused.IsOver()
 	})
 	if t.queues[server] == nil {
 		t.queues[server] = &queue{}
 	}
 	return t.queues[server]
-}
-
-// refuse counts a caller that can't wait, and returns when it should come back.
-func (q *queue) refuse() time.Duration {
-	if time.Since(q.counted) > lately {
-		q.refused, q.counted = 0, time.Now()
-	}
-	q.refused++
-	return min(maxRetry, retry*time.Duration(1+q.refused/maxWaiting))
 }
 
 // leave ends a turn, and passes it to the next caller.

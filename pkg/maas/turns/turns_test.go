@@ -114,7 +114,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		if _, err := turns.Take(t.Context(), here, host, Deploy); !errors.As(err, &later) || later.After <= first || later.After > maxRetry {
 			t.Errorf("of many who can't wait, each is to come back after %s, the first after %s", later.After, first)
 		}
-		<-time.After(2 * lately)
+		<-time.After(2 * guard.Lately)
 		if _, err := turns.Take(t.Context(), here, host, Deploy); !errors.As(err, &later) || later.After > first {
 			t.Errorf("when few can't wait, each is to come back after %s, want %s", later.After, first)
 		}
@@ -238,7 +238,7 @@ func TestServersForWhichNobodyWaitsAreForgotten(t *testing.T) {
 		for i := range 20 {
 			visit(strconv.Itoa(i))
 		}
-		<-time.After(2 * lately)
+		<-time.After(2 * guard.Lately)
 		visit("last")
 		if len(turns.lines) != 0 || len(turns.queues) > 1 {
 			t.Errorf("%d lines and %d servers are remembered, and nobody waits", len(turns.lines), len(turns.queues))
