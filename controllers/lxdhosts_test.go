@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	mirror "github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
@@ -427,7 +428,9 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 // mirror is a mirror whose rounds the test begins; that of the manager rests.
 func (w *world) mirror(now clock.PassiveClock, interval time.Duration) *mirror.Mirror {
 	return &mirror.Mirror{
-		Client: w.client, Scopes: w.scopes, Recorder: events.NewFakeRecorder(100), Clock: now, Interval: interval, Namespace: w.namespace,
+		Base:      reconciler.Base{Client: w.client, Scopes: w.scopes, Recorder: events.NewFakeRecorder(100), Clock: now},
+		Interval:  interval,
+		Namespace: w.namespace,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -52,10 +53,17 @@ func newAuditBed(t *testing.T) *auditBed {
 	registry := startRegistry(t)
 	b := &auditBed{world: w, events: events.NewFakeRecorder(100), metrics: prometheus.NewRegistry()}
 	b.Auditor = &orphanaudit.Auditor{
-		Client: w.client, Recorder: b.events, Namespace: w.namespace, Orphans: orphanaudit.NewMetric(), Clock: clock.RealClock{}, Interval: 10 * time.Millisecond,
-		Scopes: &scope.Factory{
-			Client: w.client, Registry: registry, Manager: scope.ManagerCredentials{Dir: t.TempDir()},
+		Base: reconciler.Base{
+			Client:   w.client,
+			Recorder: b.events,
+			Clock:    clock.RealClock{},
+			Scopes: &scope.Factory{
+				Client: w.client, Registry: registry, Manager: scope.ManagerCredentials{Dir: t.TempDir()},
+			},
 		},
+		Namespace:    w.namespace,
+		Orphans:      orphanaudit.NewMetric(),
+		Interval:     10 * time.Millisecond,
 		ManagementID: thisManagementCluster,
 	}
 	b.metrics.MustRegister(b.Orphans)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -374,8 +375,15 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	registry := inventory.NewRegistry(inventory.Options{ActiveInterval: time.Hour, IdleInterval: time.Hour, Notify: func(string) {}})
 	go func() { _ = registry.Start(t.Context()) }()
 	r := &maascluster.Reconciler{
-		Client: lagging, APIReader: base, Scopes: &scope.Factory{Client: lagging, Registry: registry}, ClusterCache: clustercache.NewFakeEmptyClusterCache(),
-		Recorder: events.NewFakeRecorder(100), Records: &record.Records{Client: lagging, SettleTime: time.Second}, Clock: clock.RealClock{},
+		Base: reconciler.Base{
+			Client:    lagging,
+			APIReader: base,
+			Scopes:    &scope.Factory{Client: lagging, Registry: registry},
+			Recorder:  events.NewFakeRecorder(100),
+			Records:   &record.Records{Client: lagging, SettleTime: time.Second},
+			Clock:     clock.RealClock{},
+		},
+		ClusterCache: clustercache.NewFakeEmptyClusterCache(),
 	}
 	before := &infrav1.MaasCluster{}
 	for cluster.Annotations[infrav1.OwnerIDAnnotation] == "" {

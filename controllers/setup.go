@@ -21,6 +21,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/evacuation"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/leftvms"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
@@ -114,7 +115,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime}
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials,
 		ManagementID: o.ManagementID}
-	if err := addOrphanAuditor(mgr, scopes, o); err != nil {
+	base := func(name string) reconciler.Base {
+		return reconciler.Base{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records,
+			Recorder: mgr.GetEventRecorder(name), Clock: o.Clock, WatchFilter: o.WatchFilter,
+		}
+	}
+	if err := addOrphanAuditor(mgr, base("orphan-auditor"), o); err != nil {
 		return nil, err
 	}
 	if err := addQuarantineKeeper(mgr, scopes, o); err != nil {
@@ -123,59 +130,45 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if o.LXDHostInterval <= 0 {
 		o.LXDHostInterval = DefaultLXDHostInterval
 	}
-	mirror, err := addMirror(mgr, scopes, records, o)
-	if err != nil {
-		return nil, err
+	mirror := &lxdhost.Mirror{
+		Base: base("lxdhost-mirror"), Interval: o.LXDHostInterval, Namespace: cmp.Or(o.Namespace, o.ManagerNamespace),
+	}
+	if err := mgr.Add(mirror); err != nil {
+		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
 	}
 	machines := &maasmachine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache,
-		Changes: changes, Clock: o.Clock, Records: records,
+		Base: base("maasmachine-controller"), ClusterCache: o.ClusterCache, Changes: changes,
 		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout,
 		HostUnreachableTimeout: o.VMHostUnreachableTimeout,
-		Recorder:               mgr.GetEventRecorder("maasmachine-controller"), WatchFilter: o.WatchFilter,
 	}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
-	for _, reconciler := range []interface {
+	for _, r := range []interface {
 		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
 	}{
 		&maascluster.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, ClusterCache: o.ClusterCache,
-			Recorder: mgr.GetEventRecorder("maascluster-controller"), Records: records, Clock: o.Clock,
-			Initializer: o.Initializer, WatchFilter: o.WatchFilter,
+			Base: base("maascluster-controller"), ClusterCache: o.ClusterCache, Initializer: o.Initializer,
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
 		&maasmachinetemplate.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
-			Delay: cmp.Or(o.RoomDelay, maasmachinetemplate.DefaultDelay), WatchFilter: o.WatchFilter,
+			Base: base("maasmachinetemplate-controller"), Delay: cmp.Or(o.RoomDelay, maasmachinetemplate.DefaultDelay),
 		},
-		&lxdhost.Reconciler{
-			Client: mgr.GetClient(), Scopes: scopes, Mirror: mirror, Interval: o.LXDHostInterval,
-			Recorder: mgr.GetEventRecorder("lxdhost-controller"), WatchFilter: o.WatchFilter,
-		},
-		&leftvms.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records,
-			Recorder: mgr.GetEventRecorder("leftvms-controller"), Clock: o.Clock,
-			Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval), WatchFilter: o.WatchFilter,
-		},
+		&lxdhost.Reconciler{Base: base("lxdhost-controller"), Mirror: mirror, Interval: o.LXDHostInterval},
+		&leftvms.Reconciler{Base: base("leftvms-controller"), Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval)},
 		&keep.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Records: records,
-			Recorder: mgr.GetEventRecorder("keep-controller"), Clock: o.Clock,
-			GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval), WatchFilter: o.WatchFilter,
+			Base: base("keep-controller"), GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval),
 		},
 		&evacuation.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
-			Recorder: mgr.GetEventRecorder("evacuation-controller"), Clock: o.Clock, Enabled: o.Evacuation,
-			Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval), WatchFilter: o.WatchFilter,
+			Base: base("evacuation-controller"), Enabled: o.Evacuation,
+			Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval),
 		},
 		&remediation.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes,
-			Recorder: mgr.GetEventRecorder("maasremediation-controller"), Records: records, Clock: o.Clock,
-			Interval: cmp.Or(o.RemediationInterval, remediation.Interval), WatchFilter: o.WatchFilter,
+			Base:     base("maasremediation-controller"),
+			Interval: cmp.Or(o.RemediationInterval, remediation.Interval),
 		},
 		machines,
 	} {
-		if err := reconciler.SetupWithManager(ctx, mgr, concurrency); err != nil {
-			return nil, fmt.Errorf("setting up %T: %w", reconciler, err)
+		if err := r.SetupWithManager(ctx, mgr, concurrency); err != nil {
+			return nil, fmt.Errorf("setting up %T: %w", r, err)
 		}
 	}
 	return scopes, nil
@@ -195,31 +188,16 @@ func addQuarantineKeeper(mgr ctrl.Manager, scopes *scope.Factory, o Options) err
 	return nil
 }
 
-// addMirror makes the manager keep an LXDHost for each VM host of MAAS.
-func addMirror(mgr ctrl.Manager, scopes *scope.Factory, records *record.Records, o Options) (*lxdhost.Mirror, error) {
-	mirror := &lxdhost.Mirror{
-		Client: mgr.GetClient(), Scopes: scopes, Records: records, Recorder: mgr.GetEventRecorder("lxdhost-mirror"),
-		Clock: o.Clock, Interval: o.LXDHostInterval,
-		Namespace: cmp.Or(o.Namespace, o.ManagerNamespace), WatchFilter: o.WatchFilter,
-	}
-	if err := mgr.Add(mirror); err != nil {
-		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
-	}
-	return mirror, nil
-}
-
 // addOrphanAuditor makes the manager audit orphans, unless that is switched off.
-func addOrphanAuditor(mgr ctrl.Manager, scopes *scope.Factory, o Options) error {
+func addOrphanAuditor(mgr ctrl.Manager, base reconciler.Base, o Options) error {
 	if o.OrphanAuditInterval <= 0 {
 		return nil
 	}
 	metric := orphanaudit.NewMetric()
 	metrics.Registry.MustRegister(metric)
 	err := mgr.Add(&orphanaudit.Auditor{
-		ManagementID: o.ManagementID, Client: mgr.GetClient(), Scopes: scopes,
-		Recorder: mgr.GetEventRecorder("orphan-auditor"), Orphans: metric,
-		Clock: o.Clock, Interval: o.OrphanAuditInterval, SettleTime: o.SettleTime, Namespace: o.Namespace,
-		WatchFilter: o.WatchFilter,
+		Base: base, ManagementID: o.ManagementID, Orphans: metric, Interval: o.OrphanAuditInterval,
+		SettleTime: o.SettleTime, Namespace: o.Namespace,
 	})
 	if err != nil {
 		return fmt.Errorf("adding the audit of orphans: %w", err)

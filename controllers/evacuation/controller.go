@@ -14,8 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -28,11 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // Interval is the time between two rounds while a host is being emptied: control planes, and the room on other hosts,
@@ -42,18 +39,11 @@ const Interval = 15 * time.Second
 // Reconciler empties hosts. It looks at all of them in each round, one round after the other: so it never takes two
 // Machines of one control plane, and no room twice, whichever hosts they are on.
 type Reconciler struct {
-	Client client.Client
-	// APIReader asks the API server, before something is deleted.
-	APIReader client.Reader
-	Scopes    *scope.Factory
-	Recorder  events.EventRecorder
-	Clock     clock.PassiveClock
+	reconciler.Base
 	// Enabled is whether the manager may replace Machines.
 	Enabled bool
 	// Interval is the time between two rounds.
 	Interval time.Duration
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 }
 
 // These rights are in a role of their own, which the chart grants with its value evacuation.enabled.
@@ -120,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	for i := range hosts.Items {
 		host := &hosts.Items[i]
 		switch {
-		case !isConcerned(host) || !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) ||
+		case !isConcerned(host) || r.Ignores(host) ||
 			annotations.HasPaused(host) || !r.Scopes.Places.Has(host):
 		case isToBeEmpty(host):
 			evacuating = append(evacuating, &evacuation{host: host})

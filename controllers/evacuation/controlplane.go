@@ -142,8 +142,7 @@ func alone(v *vm, _ time.Time) *verdict {
 			"is made first: %s", v.owner.kind, remedy)
 	case cp.maxSurge == "0" || cp.maxSurge == "0%":
 		return held("it is the only Machine of its control plane, and a new one can't be made first: set "+
-			"spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1",
-			v.owner.kind, v.owner.name)
+			"spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1", v.owner.kind, v.owner.name)
 	}
 	return &verdict{rollOut, infrav1.LXDVMLeaving, fmt.Sprintf("its %s %s replaces it by a new Machine, which is made "+
 		"first", v.owner.kind, v.owner.name)}

@@ -144,8 +144,7 @@ var common = []rule{
 	func(v *vm, _ time.Time) *verdict {
 		if v.owner == nil {
 			return held("nothing would replace its Machine, which belongs to no MachineSet and no control plane that can be "+
-				"read: if the Machine may go, "+
-				"kubectl delete machine %s --namespace %s", v.machine.Name, v.machine.Namespace)
+				"read: if the Machine may go, kubectl delete machine %s --namespace %s", v.machine.Name, v.machine.Namespace)
 		}
 		if v.owner.deleting {
 			return waiting("its %s is being deleted", v.owner.kind)

@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -28,7 +26,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -38,19 +36,12 @@ const Interval = 15 * time.Second
 
 // Reconciler gives machines back that the record of a MaasCluster names and that no Machine will take.
 type Reconciler struct {
-	Client client.Client
-	// APIReader reads the owners, which are not cached.
-	APIReader client.Reader
-	Records   *record.Records
-	Recorder  events.EventRecorder
-	Clock     clock.PassiveClock
+	reconciler.Base
 	// GiveBack gives a machine back; see maasmachine.Reconciler.
 	GiveBack func(context.Context, *clusterv1.Cluster, *infrav1.MaasCluster, record.KeptMachine, *record.Cluster) (
 		done bool, after time.Duration, err error)
 	// Interval is the time between two looks at a MaasCluster for which machines wait.
 	Interval time.Duration
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch
@@ -94,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	rec, err := r.Records.OpenCluster(maasCluster)
-	if err != nil || len(rec.Kept) == 0 || !objects.Watched(maasCluster, r.WatchFilter) || objects.MovedAway(maasCluster) {
+	if err != nil || len(rec.Kept) == 0 || r.Ignores(maasCluster) {
 		return ctrl.Result{}, err
 	}
 	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
@@ -173,8 +164,7 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 			return err // A MaasMachine takes it.
 		}
 		k.Recorder.Eventf(k.maasCluster, nil, corev1.EventTypeNormal, "KeptMachineGivenBack", "Keep",
-			"machine %s (%s) of MaasMachine %s is given back: %s",
-			kept.Hostname, kept.SystemID, kept.Machine, why)
+			"machine %s (%s) of MaasMachine %s is given back: %s", kept.Hostname, kept.SystemID, kept.Machine, why)
 	}
 	return k.giveBack(ctx, kept)
 }

@@ -15,8 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
@@ -28,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -51,17 +49,9 @@ const (
 
 // Reconciler deletes the VMs that the record of an LXDHost names.
 type Reconciler struct {
-	Client client.Client
-	// APIReader asks the API server, before a VM is deleted.
-	APIReader client.Reader
-	Scopes    *scope.Factory
-	Records   *record.Records
-	Recorder  events.EventRecorder
-	Clock     clock.PassiveClock
+	reconciler.Base
 	// Interval is the least time between two questions to a host that does not respond.
 	Interval time.Duration
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;patch
@@ -107,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) || annotations.HasPaused(host) {
+	if r.Ignores(host) || annotations.HasPaused(host) {
 		return ctrl.Result{}, nil
 	}
 	recorded, err := r.Records.OpenHost(host)

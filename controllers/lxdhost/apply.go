@@ -21,7 +21,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -89,8 +88,7 @@ func (c choice) and(host *infrav1.LXDHost) choice {
 // the finalizer is a VM host no more.
 func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
 	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() &&
-		!controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && objects.Watched(host, m.WatchFilter) &&
-		!objects.MovedAway(host) && !annotations.HasPaused(host)
+		!controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && !m.Ignores(host) && !annotations.HasPaused(host)
 }
 
 // remove deletes an object; nothing but the object is lost.
@@ -274,7 +272,7 @@ func (m *Mirror) newHost(s *sighting, key client.ObjectKey, by string) *infrav1.
 
 // describe sets all of an object but its status that follows MAAS. It ends with the MaasMachine in its namespace.
 func (s *sighting) describe(host *infrav1.LXDHost) {
-	objects.Annotate(host, infrav1.MAASAnnotation, s.where)
+	record.SetAnnotation(host, infrav1.MAASAnnotation, s.where)
 	if machine := s.owner; machine != nil {
 		host.OwnerReferences = util.EnsureOwnerRef(host.OwnerReferences, metav1.OwnerReference{
 			APIVersion: infrav1.GroupVersion.String(), Kind: maasMachineKind, Name: machine.Name, UID: machine.UID,

@@ -132,9 +132,8 @@ func explain(host *infrav1.LXDHost, err error) (p *report.Problem, reached bool)
 		return made(infrav1.CredentialsInvalidReason, known.Problem+
 			": correct the LXDHost, or its Secret "+host.Spec.CredentialsRef.Name), false
 	case lxdhost.KindPin:
-		return made(infrav1.CertificateMismatchReason, "what responds at "+host.Spec.Address+
-			" has another certificate than spec.serverCertificate: if it is this "+
-			"LXD with a new certificate, put that into the LXDHost"), true
+		return made(infrav1.CertificateMismatchReason, "what responds at "+host.Spec.Address+" has another certificate "+
+			"than spec.serverCertificate: if it is this LXD with a new certificate, put that into the LXDHost"), true
 	case lxdhost.KindNotTrusted:
 		return made(infrav1.NotTrustedReason, known.Problem+
 			": let LXD trust tls.crt of Secret "+host.Spec.CredentialsRef.Name+" for the project "+

@@ -28,21 +28,18 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // Reconciler reports what LXD tells of the hosts that people add, and keeps their objects while VMs are on them.
 type Reconciler struct {
-	Client   client.Client
-	Scopes   *scope.Factory
-	Recorder events.EventRecorder
+	reconciler.Base
 	// Mirror keeps the objects of MAAS's VM hosts.
 	Mirror *Mirror
 	// Interval is the time between two readings of a host.
 	Interval time.Duration
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 
 	images images
 }
@@ -84,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !objects.Watched(host, r.WatchFilter) || objects.MovedAway(host) {
+	if r.Ignores(host) {
 		return ctrl.Result{}, nil
 	}
 	before := host.DeepCopy()
@@ -96,10 +93,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		r.leaveToMirror(host)
 		return ctrl.Result{RequeueAfter: r.untilDirect(host)}, nil
 	}
-	if host.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.LXDHostFinalizer); err != nil || added {
-			return ctrl.Result{}, err
-		}
+	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.LXDHostFinalizer); err != nil || added {
+		return ctrl.Result{}, err
 	}
 	done, err := r.reconcileDirect(ctx, host)
 	if done || ctx.Err() != nil {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
@@ -233,7 +234,7 @@ func newImageReconciler(t *testing.T, objects ...client.Object) *imageReconciler
 	}
 	kubernetes := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	r := &imageReconciler{t: t, recorder: events.NewFakeRecorder(100)}
-	r.Reconciler = &Reconciler{Client: kubernetes, Scopes: &scope.Factory{Client: kubernetes, ManagementID: "us"}, Recorder: r.recorder}
+	r.Reconciler = &Reconciler{Base: reconciler.Base{Client: kubernetes, Scopes: &scope.Factory{Client: kubernetes, ManagementID: "us"}, Recorder: r.recorder}}
 	r.images.jobs = make(chan func(context.Context), imagesPlanned)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)

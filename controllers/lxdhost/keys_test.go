@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 )
 
 // reconcilerOf reads objects.
@@ -27,7 +28,7 @@ func reconcilerOf(t *testing.T, objects ...client.Object) *Reconciler {
 			t.Fatal(err)
 		}
 	}
-	return &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+	return &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}}
 }
 
 func directHost(certificate *infrav1.LXDClientCertificate) *infrav1.LXDHost {

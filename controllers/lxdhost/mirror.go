@@ -11,14 +11,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -40,18 +38,11 @@ const (
 // schedulable. Of each MAAS it asks for one list in a round, however many identities are used there; of one without VM
 // hosts, in one round of ten.
 type Mirror struct {
-	Client   client.Client
-	Scopes   *scope.Factory
-	Records  *record.Records
-	Recorder events.EventRecorder
-	// Clock measures how long a MAAS has not been asked.
-	Clock clock.PassiveClock
+	reconciler.Base
 	// Interval is the time between two rounds.
 	Interval time.Duration
 	// Namespace has the LXDHosts of VM hosts that are no MaasMachine.
 	Namespace string
-	// WatchFilter is what the label cluster.x-k8s.io/watch-filter of its LXDHosts has, if not empty.
-	WatchFilter string
 
 	once  sync.Once
 	wakes chan struct{}

@@ -14,8 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -37,6 +35,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -51,19 +50,11 @@ var Conditions = []string{
 
 // Reconciler reconciles MaasClusters: zones, the API endpoint and its DNS record, and the nodes of host clusters.
 type Reconciler struct {
-	Client client.Client
-	// APIReader reads control planes: they are of many kinds, and not cached.
-	APIReader client.Reader
-	Scopes    *scope.Factory
+	reconciler.Base
 	// ClusterCache connects to host clusters.
 	ClusterCache clustercache.ClusterCache
 	// Initializer is the LXD initializer that runs there.
 	Initializer Initializer
-	Recorder    events.EventRecorder
-	Clock       clock.PassiveClock
-	Records     *record.Records
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 
 	controller capicontroller.Controller
 	// told are the MaasClusters whose event Provisioned was sent.
@@ -142,8 +133,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !objects.Watched(maasCluster, r.WatchFilter) || annotations.IsExternallyManaged(maasCluster) ||
-		objects.MovedAway(maasCluster) {
+	if r.Ignores(maasCluster) || annotations.IsExternallyManaged(maasCluster) {
 		return ctrl.Result{}, nil
 	}
 	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
@@ -163,11 +153,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	case changed:
 		return ctrl.Result{}, nil
 	}
-	if maasCluster.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer); err != nil ||
-			added {
-			return ctrl.Result{}, err
-		}
+	added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasCluster, infrav1.ClusterFinalizer)
+	if err != nil || added {
+		return ctrl.Result{}, err
 	}
 
 	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, maasCluster, r.Records.OpenCluster)
@@ -212,14 +200,12 @@ func (r *Reconciler) reconcileNormal(
 		p = clusters.CopyProblem(original)
 	}
 	if p != nil {
-		report.SetFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
+		p.Show(maasCluster, infrav1.FailureDomainsReadyCondition)
 		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
 	}
 	s, err := r.scope(ctx, cluster, maasCluster)
 	if err != nil {
-		p := report.Explain(err)
-		report.SetFalse(maasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
-		return p.Result(err)
+		return report.Explain(err).Show(maasCluster, infrav1.FailureDomainsReadyCondition).Result(err)
 	}
 	steps := []struct {
 		condition string
@@ -244,9 +230,7 @@ func (r *Reconciler) reconcileNormal(
 			continue
 		}
 		if err != nil {
-			p := report.Explain(err)
-			report.SetFalse(maasCluster, step.condition, p.Reason, "%s", p.Message)
-			return p.Result(err)
+			return report.Explain(err).Show(maasCluster, step.condition).Result(err)
 		}
 	}
 	after = wait.Jitter(after, 0.2)
@@ -304,14 +288,11 @@ func (r *Reconciler) reconcileDelete(
 	}
 	if original == nil && maasCluster.Annotations[infrav1.MAASAnnotation] != "" {
 		if id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
-			p := clusters.OwnerIDLost(maasCluster, "")
-			report.SetFalse(maasCluster, infrav1.DNSReadyCondition, p.Reason, "%s", p.Message)
+			p := clusters.OwnerIDLost(maasCluster, "").Show(maasCluster, infrav1.DNSReadyCondition)
 			return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
 		}
 		if err := r.deleteEndpoint(ctx, cluster, maasCluster, rec); err != nil {
-			p := report.Explain(err)
-			report.SetFalse(maasCluster, infrav1.DNSReadyCondition, p.Reason, "%s", p.Message)
-			return p.Result(err)
+			return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
 		}
 	}
 	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.

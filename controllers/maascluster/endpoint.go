@@ -70,8 +70,7 @@ func awaitsEndpoint(s *scope.Cluster) string {
 		why, or = "without spec.dnsDomain, MAAS provides no API endpoint", ", or spec.dnsDomain to a domain that MAAS serves"
 	}
 	return fmt.Sprintf("%s: waiting for the control-plane provider to set spec.controlPlaneEndpoint of Cluster %s; if "+
-		"you provide it, set "+
-		"spec.controlPlaneEndpoint.host of the MaasCluster%s", why, s.Cluster.Name, or)
+		"you provide it, set spec.controlPlaneEndpoint.host of the MaasCluster%s", why, s.Cluster.Name, or)
 }
 
 // reconcileRecord keeps the control planes' addresses in the DNS record.
@@ -179,8 +178,7 @@ func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster,
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
 	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 	if apierrors.IsConflict(err) {
-		return report.NotReady(report.Problem{Reason: infrav1.NotReadyReason,
-			Message: "the MaasCluster has changed; reconciling again", RetryAfter: time.Second})
+		return report.Later(time.Second, infrav1.NotReadyReason, "the MaasCluster has changed; reconciling again")
 	}
 	return err
 }
@@ -266,9 +264,7 @@ func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster
 // reserved, and the cluster is not removed.
 func (r *Reconciler) awaitReservation(rec *record.Cluster) error {
 	if left := rec.Unsettled(); left > 0 {
-		return report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason,
-			RetryAfter: min(left, report.CapacityRetry),
-			Message:    record.LostReservation})
+		return report.Later(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, record.LostReservation)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 )
 
 // The cache may still have a MaasCluster as it was before it was provisioned. The event is sent once, and again for another
@@ -17,7 +18,7 @@ import (
 func TestProvisionedIsToldOnce(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(10)
-	r := &Reconciler{Recorder: recorder}
+	r := &Reconciler{Base: reconciler.Base{Recorder: recorder}}
 	for i, uid := range []string{"a", "a", "b", "a"} {
 		read := &infrav1.MaasCluster{}
 		read.Name, read.UID = "c1", types.UID(uid)

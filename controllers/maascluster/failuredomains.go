@@ -68,17 +68,14 @@ func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Clust
 		return missing // Without failure domains, machines would go anywhere.
 	}
 	status.FailureDomains = failureDomains(chosen, able)
+	if missing == nil && !errors.Is(roomUnknown, inventory.ErrPending) && !errors.Is(roomUnknown, maas.Unavailable) {
+		missing = roomUnknown
+	}
 	if missing != nil {
-		p := report.Explain(missing)
-		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
-		return roomUnknown
+		report.Explain(missing).Show(s.MaasCluster, infrav1.FailureDomainsReadyCondition)
+	} else {
+		report.SetTrue(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ReadyReason)
 	}
-	if roomUnknown != nil && !errors.Is(roomUnknown, inventory.ErrPending) && !errors.Is(roomUnknown, maas.Unavailable) {
-		p := report.Explain(roomUnknown)
-		report.SetFalse(s.MaasCluster, infrav1.FailureDomainsReadyCondition, p.Reason, "%s", p.Message)
-		return roomUnknown
-	}
-	report.SetTrue(s.MaasCluster, infrav1.FailureDomainsReadyCondition, infrav1.ReadyReason)
 	return roomUnknown
 }
 

@@ -77,8 +77,8 @@ func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster)
 	workload, err := r.ClusterCache.GetClient(ctx, key)
 	if errors.Is(err, clustercache.ErrClusterNotConnected) {
 		// The cluster cache triggers a reconcile.
-		return report.NotReady(report.Problem{Reason: infrav1.WaitingForWorkloadClusterReason,
-			Message: "waiting for the Kubernetes API of the host cluster", RetryAfter: report.SafetyRetry})
+		return report.Later(report.SafetyRetry, infrav1.WaitingForWorkloadClusterReason,
+			"waiting for the Kubernetes API of the host cluster")
 	}
 	if err != nil {
 		return fmt.Errorf("connecting to the host cluster: %w", err)
@@ -114,11 +114,8 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	for _, object := range objects {
 		if err := workload.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), fieldOwner,
 			client.ForceOwnership); err != nil {
-			return report.NotReady(report.Problem{
-				Reason: infrav1.InitializerNotAppliedReason, RetryAfter: report.CapacityRetry,
-				Message: fmt.Sprintf("the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(),
-					refusalOf(object, err)),
-			})
+			return report.Later(report.CapacityRetry, infrav1.InitializerNotAppliedReason,
+				"the host cluster refuses %s %s: %s", object.GetKind(), object.GetName(), refusalOf(object, err))
 		}
 	}
 	return nil
@@ -190,7 +187,7 @@ func (r *Reconciler) awaitHosts(
 	if shown != "" {
 		message += " (" + shown + ")"
 	}
-	return report.NotReady(report.Problem{Reason: infrav1.HostsNotReadyReason, Message: message, RetryAfter: hostsRetry})
+	return report.Later(hostsRetry, infrav1.HostsNotReadyReason, "%s", message)
 }
 
 // desiredNodes returns the desired number of the cluster's nodes: control planes are made one after the other.

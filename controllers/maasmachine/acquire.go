@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -179,5 +178,5 @@ func (r *Reconciler) claimNow(ctx context.Context, l *life, systemID string) (ou
 
 // recordOwner records which cluster asks for the machine.
 func (l *life) recordOwner(m client.Object) {
-	objects.Annotate(m, infrav1.OwnerIDAnnotation, l.OwnerID())
+	record.SetAnnotation(m, infrav1.OwnerIDAnnotation, l.OwnerID())
 }

@@ -171,12 +171,9 @@ func tooManyHosts(l *life, ref string) error {
 	if l.record.MayAddHost(ref) {
 		return nil
 	}
-	return report.NotReady(report.Problem{
-		Reason: infrav1.VMHostUnreachableReason, RetryAfter: report.MendRetry,
-		Message: fmt.Sprintf("VM %s may be on one of %d hosts, none of which can be asked: %s; it is made on no other one "+
-			"until then: make one reachable, or delete the Machine",
-			l.Identity().Hostname, len(l.record.Hosts), text.List(l.record.Hosts, maxSkipped)),
-	})
+	return report.Later(report.MendRetry, infrav1.VMHostUnreachableReason, "VM %s may be on one of %d hosts, none of "+
+		"which can be asked: %s; it is made on no other one until then: make one reachable, or delete the Machine",
+		l.Identity().Hostname, len(l.record.Hosts), text.List(l.record.Hosts, maxSkipped))
 }
 
 // vmExists reports in the conditions that the VM exists, with its resources.

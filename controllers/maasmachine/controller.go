@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -35,6 +34,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -44,16 +44,10 @@ import (
 
 // Reconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and releases it.
 type Reconciler struct {
-	Client client.Client
-	// APIReader reads objects that are needed too rarely to be cached.
-	APIReader    client.Reader
-	Scopes       *scope.Factory
+	reconciler.Base
 	ClusterCache clustercache.ClusterCache
-	Recorder     events.EventRecorder
 	// Changes are the system ids of machines that changed in MAAS.
 	Changes <-chan event.TypedGenericEvent[string]
-	Clock   clock.PassiveClock
-	Records *record.Records
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one,
 	// before the condition reports a timeout. 0 is no limit.
 	CommissionTimeout, DeployTimeout time.Duration
@@ -61,8 +55,6 @@ type Reconciler struct {
 	// rebooting host should be back by then; the replacement of a control plane on a dead host waits as long, because
 	// its KubeadmControlPlane waits for the deletion.
 	HostUnreachableTimeout time.Duration
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 
 	controller capicontroller.Controller
 	// told are the MaasMachines whose event Provisioned was sent.
@@ -75,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !objects.Watched(maasMachine, r.WatchFilter) || objects.MovedAway(maasMachine) {
+	if r.Ignores(maasMachine) {
 		return ctrl.Result{}, nil
 	}
 	m, err := r.owners(ctx, maasMachine)
@@ -86,11 +78,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		isPaused || requeue {
 		return ctrl.Result{}, err
 	}
-	if maasMachine.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasMachine, infrav1.MachineFinalizer); err != nil ||
-			added {
-			return ctrl.Result{}, err
-		}
+	added, err := finalizers.EnsureFinalizer(ctx, r.Client, maasMachine, infrav1.MachineFinalizer)
+	if err != nil || added {
+		return ctrl.Result{}, err
 	}
 	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, maasMachine, r.Records.OpenMachine)
 	if err != nil {
@@ -361,6 +351,13 @@ func (r *Reconciler) change(
 		return l.record.Try(op, func() error { return do(ctx, record.ChangeVM.Permit()) })
 	}
 	return l.record.Call(ctx, op, do, also...)
+}
+
+// tellMachine is change for a call about the machine alone.
+func (r *Reconciler) tellMachine(
+	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit, *maas.Machine) error,
+) error {
+	return r.change(ctx, l, op, func(ctx context.Context, permit maas.Permit) error { return do(ctx, permit, l.maas) })
 }
 
 // stillWanted returns a conflict, as the record does, if a VM's MaasMachine is being deleted, or is another one of

@@ -20,7 +20,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -123,8 +122,8 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	}
 	spec := l.MaasMachine.Spec
 	err = r.change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
-		l.maas, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.maas, machine.DeployRequest{
-			Image: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
+		l.maas, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.maas, maas.DeployParams{
+			DistroSeries: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
 			Kernel: spec.Kernel, KernelCrashDump: spec.KernelCrashDump, HardwareSync: spec.HardwareSync,
 		})
 		if err == nil {

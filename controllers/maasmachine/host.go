@@ -435,10 +435,8 @@ func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Tim
 	if len(inDoubt) > 0 {
 		doubtful := inDoubt[0]
 		return fmt.Sprintf("VM host %s (id %d) may be on this machine: MAAS shows it on machine %q, and its address or its "+
-			"certificate says otherwise. Remove it "+
-			"in MAAS if it is not there any more; if it is another machine's, these have interfaces with one MAC address in "+
-			"common",
-			doubtful.Name, doubtful.ID, doubtful.Host.SystemID)
+			"certificate says otherwise. Remove it in MAAS if it is not there any more; if it is another machine's, these have "+
+			"interfaces with one MAC address in common", doubtful.Name, doubtful.ID, doubtful.Host.SystemID)
 	}
 	if len(on) > 0 || removed || n.Node == nil {
 		return ""
@@ -457,11 +455,6 @@ func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.PowerState != maas.PowerOn {
 		return proceed, nil
 	}
-	err := r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.SwitchOff(ctx, permit, l.maas)
-	})
-	if err != nil {
-		return proceed, err
-	}
-	return report.Wait(retireRetry, infrav1.RetiringReason, "switching the machine off before its release"), nil
+	return report.Wait(retireRetry, infrav1.RetiringReason, "switching the machine off before its release"),
+		r.tellMachine(ctx, l, record.PowerOff, l.Machines.SwitchOff)
 }

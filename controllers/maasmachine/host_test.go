@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -42,7 +43,7 @@ func TestANodeThatCannotBeAskedHoldsNoDeletion(t *testing.T) {
 				return refusal
 			}
 			workload := fake.NewClientBuilder().WithObjects(node).WithInterceptorFuncs(interceptor.Funcs{Patch: refuse}).Build()
-			r := &Reconciler{Clock: testingclock.NewFakePassiveClock(time.Now())}
+			r := &Reconciler{Base: reconciler.Base{Clock: testingclock.NewFakePassiveClock(time.Now())}}
 			l := &life{maas: &maas.Machine{SystemID: "abc", PowerState: maas.PowerOff}}
 			out, err := r.retireNode(t.Context(), l, &hostNode{Node: node, workload: workload})
 			if err != nil || out.Waits() {

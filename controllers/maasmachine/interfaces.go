@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -137,6 +136,6 @@ func arrangementIn(annotations map[string]string) *machine.Arrangement {
 
 func annotateArrangement(m client.Object, a *machine.Arrangement) {
 	if text, err := json.Marshal(a); err == nil {
-		objects.Annotate(m, infrav1.InterfacesAnnotation, string(text))
+		record.SetAnnotation(m, infrav1.InterfacesAnnotation, string(text))
 	}
 }

@@ -66,8 +66,7 @@ func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
 // failed, or whose Machine did, is better replaced by another one.
 func isToBeKept(l *life) bool {
 	return l.MaasMachine.Spec.Release.Keep != nil && l.maas != nil && l.maas.Status == maas.StatusDeployed &&
-		!l.maas.Locked &&
-		wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) &&
+		!l.maas.Locked && wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) &&
 		!conditions.IsFalse(l.Machine.Machine, clusterv1.MachineHealthCheckSucceededCondition)
 }
 
@@ -79,9 +78,7 @@ func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	return report.Wait(retireRetry, infrav1.KeepingReason, "machine %s is switched off, and kept for the next Machine",
-			l.maas), r.change(ctx, l, record.PowerOff, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.SwitchOff(ctx, permit, l.maas)
-		})
+		l.maas), r.tellMachine(ctx, l, record.PowerOff, l.Machines.SwitchOff)
 }
 
 // keepNow records on the MaasCluster that the machine waits.
@@ -209,8 +206,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 		return r.lose(ctx, l, h, fmt.Sprintf("it is not ours any more; its MAAS user is %q", m.Owner))
 	case misfit != "":
 		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire",
-			"machine %s (%s), which was kept, %s: it is given back",
-			m.Hostname, m.SystemID, misfit)
+			"machine %s (%s), which was kept, %s: it is given back", m.Hostname, m.SystemID, misfit)
 		l.Machines.Include(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:

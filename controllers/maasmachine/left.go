@@ -95,12 +95,9 @@ func (r *Reconciler) awaitName(ctx context.Context, l *life) error {
 		if recorded := r.readable(ctx, host); recorded == nil || !recorded.HoldsName(hostname) {
 			continue
 		}
-		return report.NotReady(report.Problem{
-			Reason: infrav1.VMHostUnreachableReason, RetryAfter: report.CapacityRetry,
-			Message: fmt.Sprintf("VM %s of an earlier MaasMachine of this name may still run on LXDHost %s/%s: this one is "+
-				"made when that is gone; use another name, or delete that LXDHost, if its VMs are gone",
-				hostname, host.Namespace, host.Name),
-		})
+		return report.Later(report.CapacityRetry, infrav1.VMHostUnreachableReason, "VM %s of an earlier MaasMachine of this "+
+			"name may still run on LXDHost %s/%s: this one is made when that is gone; use another name, or delete that "+
+			"LXDHost, if its VMs are gone", hostname, host.Namespace, host.Name)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -61,7 +60,7 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 	if err := l.Inventory.Health(); err != nil {
 		// It may have changed since the last response. The inventory triggers a reconcile when MAAS can be read again.
 		p := report.Explain(err)
-		return proceed, report.NotReady(report.Problem{Reason: p.Reason, Message: p.Message, RetryAfter: report.SafetyRetry})
+		return proceed, report.Later(report.SafetyRetry, p.Reason, "%s", p.Message)
 	}
 	_, accepted := l.MaasCluster.Annotations[infrav1.AcceptVanishedAnnotation]
 	switch {
@@ -249,7 +248,7 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) 
 // recordLeft records what another object of ours has left on the machine.
 func (l *life) recordLeft(m client.Object) {
 	if l.left.Address != "" {
-		objects.Annotate(m, infrav1.StaticIPAnnotation, l.left.Address)
+		record.SetAnnotation(m, infrav1.StaticIPAnnotation, l.left.Address)
 	}
 	if l.left.Interfaces != nil {
 		annotateArrangement(m, l.left.Interfaces)

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -112,11 +111,8 @@ func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) erro
 func (r *Reconciler) checkPool(pool *ipamv1.IPPoolReference) error {
 	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: pool.APIGroup, Kind: pool.Kind})
 	if meta.IsNoMatchError(err) {
-		return report.NotReady(report.Problem{
-			Reason: infrav1.IPPoolKindUnknownReason, RetryAfter: report.MendRetry,
-			Message: fmt.Sprintf("spec.staticIPPoolRef: there is no kind %s in the API group %s: install its IPAM provider, "+
-				"or correct the reference", pool.Kind, pool.APIGroup),
-		})
+		return report.Later(report.MendRetry, infrav1.IPPoolKindUnknownReason, "spec.staticIPPoolRef: there is no kind %s "+
+			"in the API group %s: install its IPAM provider, or correct the reference", pool.Kind, pool.APIGroup)
 	}
 	if err != nil {
 		return fmt.Errorf("looking for the kind %s of spec.staticIPPoolRef: %w", pool.Kind, err)
@@ -217,7 +213,7 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 		if err := r.note(ctx, l, l.maas); err != nil {
 			return proceed, err
 		}
-		also = append(also, func(m client.Object) { objects.Annotate(m, infrav1.StaticIPAnnotation, address) })
+		also = append(also, func(m client.Object) { record.SetAnnotation(m, infrav1.StaticIPAnnotation, address) })
 	}
 	err := r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.maas, err = l.Machines.Connect(ctx, permit, l.maas, nics)
@@ -283,7 +279,7 @@ func recordAutomaticAddress(l *life) {
 	for _, nic := range l.maas.Interfaces {
 		for _, link := range nic.Links {
 			if link.Mode == maas.LinkModeAuto && link.IPAddress != "" {
-				objects.Annotate(l.MaasMachine, infrav1.StaticIPAnnotation, link.IPAddress)
+				record.SetAnnotation(l.MaasMachine, infrav1.StaticIPAnnotation, link.IPAddress)
 				return
 			}
 		}

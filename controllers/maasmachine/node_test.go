@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -53,7 +54,7 @@ func TestTheStatusNamesTheNodeWithTheProviderID(t *testing.T) {
 				maas:    &maas.Machine{Hostname: "metal-a", FQDN: "metal-a.maas.sim", Zone: maas.Ref{Name: "zone-a"}},
 			}
 			recorder := events.NewFakeRecorder(10)
-			r := &Reconciler{ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster), NodeWatch), Recorder: recorder}
+			r := &Reconciler{Base: reconciler.Base{Recorder: recorder}, ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKeyFromObject(cluster), NodeWatch)}
 			if _, err := r.node(t.Context(), l); err != nil {
 				t.Fatal(err)
 			}

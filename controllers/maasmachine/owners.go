@@ -148,9 +148,8 @@ func (m *owners) managersTask() string {
 		task = fmt.Sprintf("the annotation %s, once, to %d random characters of a-z and 0-9", infrav1.OwnerIDAnnotation,
 			maas.OwnerIDLength)
 	}
-	return fmt.Sprintf("MaasCluster %s is managed externally (annotation %s: %q): that controller, or a person, must "+
-		"set its %s; "+
-		"or remove the annotation %s, and this provider does both, and takes the endpoint of Cluster %s",
+	return fmt.Sprintf("MaasCluster %s is managed externally (annotation %s: %q): that controller, or a person, must set "+
+		"its %s; or remove the annotation %s, and this provider does both, and takes the endpoint of Cluster %s",
 		m.maasCluster.Name, clusterv1.ManagedByAnnotation, m.maasCluster.Annotations[clusterv1.ManagedByAnnotation], task,
 		clusterv1.ManagedByAnnotation, m.cluster.Name)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 )
 
 // A provider ID proves an earlier deployment only together with the system id, which is recorded before it.
@@ -60,7 +61,7 @@ func TestTheMaasMachineOfAFormerMachineWaits(t *testing.T) {
 	utilruntime.Must(infrav1.AddToScheme(scheme))
 	again := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", UID: "again"}, Spec: clusterv1.MachineSpec{ClusterName: "c"}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
-	r := &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(again, cluster).Build()}
+	r := &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(again, cluster).Build()}}
 	for uid, want := range map[types.UID]bool{"again": true, "former": false} {
 		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", OwnerReferences: ownedBy("Machine", "m", uid)}}
 		got, err := r.owners(t.Context(), m)

@@ -45,6 +45,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
@@ -171,12 +172,28 @@ func newPace(t *testing.T, region string) *pace {
 	records := &record.Records{Client: p.client, SettleTime: productionSettle}
 	recorder := events.NewFakeRecorder(100_000)
 	p.machines = &Reconciler{
-		Client: p.client, APIReader: p.client, Scopes: p.scopes, ClusterCache: clustercache.NewFakeEmptyClusterCache(), Recorder: recorder, Clock: clock.RealClock{},
-		Records: records, HostUnreachableTimeout: 5 * time.Minute, controller: capicontroller.NewFakeController(),
+		Base: reconciler.Base{
+			Client:    p.client,
+			APIReader: p.client,
+			Scopes:    p.scopes,
+			Recorder:  recorder,
+			Clock:     clock.RealClock{},
+			Records:   records,
+		},
+		ClusterCache:           clustercache.NewFakeEmptyClusterCache(),
+		HostUnreachableTimeout: 5 * time.Minute,
+		controller:             capicontroller.NewFakeController(),
 	}
 	p.clusters = &maascluster.Reconciler{
-		Client: p.client, APIReader: p.client, Scopes: p.scopes, ClusterCache: clustercache.NewFakeEmptyClusterCache(), Recorder: recorder, Clock: clock.RealClock{},
-		Records: records,
+		Base: reconciler.Base{
+			Client:    p.client,
+			APIReader: p.client,
+			Scopes:    p.scopes,
+			Recorder:  recorder,
+			Clock:     clock.RealClock{},
+			Records:   records,
+		},
+		ClusterCache: clustercache.NewFakeEmptyClusterCache(),
 	}
 	return p
 }
@@ -822,7 +839,14 @@ func TestIdleCostsOneListAMinute(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		keeper := &quarantine.Keeper{Scopes: p.scopes, Interval: quarantine.Interval, Quarantined: quarantine.NewMetric()}
 		mirror := &lxdhost.Mirror{
-			Client: p.client, Scopes: p.scopes, Recorder: events.NewFakeRecorder(100), Clock: clock.RealClock{}, Interval: productionMirror, Namespace: namespace,
+			Base: reconciler.Base{
+				Client:   p.client,
+				Scopes:   p.scopes,
+				Recorder: events.NewFakeRecorder(100),
+				Clock:    clock.RealClock{},
+			},
+			Interval:  productionMirror,
+			Namespace: namespace,
 		}
 		var group sync.WaitGroup
 		group.Go(func() { _ = keeper.Start(ctx) })

@@ -184,8 +184,8 @@ func (r *Reconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, e
 	return ours, nil
 }
 
-// held are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
-var held = map[maas.Status]struct{ reason, message string }{
+// unreleasable are the states in which MAAS does not release a machine, and which a person or MAAS itself must end.
+var unreleasable = map[maas.Status]struct{ reason, message string }{
 	maas.StatusCommissioning: {infrav1.CommissioningReason,
 		"is being commissioned by another user: its release continues when that ends"},
 	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
@@ -205,20 +205,15 @@ var held = map[maas.Status]struct{ reason, message string }{
 
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
 func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
-	if state, is := held[l.maas.Status]; is {
+	if state, is := unreleasable[l.maas.Status]; is {
 		return report.Wait(report.MendRetry, state.reason, "machine %s %s", l.maas, state.message), nil
 	}
 	switch l.maas.Status {
 	case maas.StatusTesting:
 		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released",
-				l.maas), r.change(ctx, l, record.Abort, func(ctx context.Context, permit maas.Permit) error {
-				return l.Machines.Abort(ctx, permit, l.maas)
-			})
+			l.maas), r.tellMachine(ctx, l, record.Abort, l.Machines.Abort)
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
-		err := r.change(ctx, l, record.Rescue, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.ExitRescueMode(ctx, permit, l.maas)
-		})
-		if err != nil {
+		if err := r.tellMachine(ctx, l, record.Rescue, l.Machines.ExitRescueMode); err != nil {
 			return proceed, err
 		}
 		recordRelease(l, r.Clock.Now())
@@ -289,7 +284,6 @@ func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing, und
 
 // watchRelease waits while MAAS is releasing the machine, and emits a warning event if that takes too long.
 func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
-	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil || l.record.In(diskErasing) {
 		// The response to the release, or its record, was lost; or MAAS has erased the disks, and only now powers the machine
 		// off.
@@ -301,10 +295,8 @@ func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
 	if left := limit.Sub(now); left > 0 {
 		return report.Wait(min(left, report.SafetyRetry), infrav1.ReleasingReason, "%s", what)
 	}
-	message := fmt.Sprintf("%s; it should have ended by %s: check its power and its events in MAAS", what,
-		timestamp(limit))
-	r.warnOnce(m, infrav1.ReleaseOverdueReason, message)
-	return report.Wait(report.SafetyRetry, infrav1.ReleaseOverdueReason, "%s", message)
+	return r.warnOnce(l.MaasMachine, report.SafetyRetry, infrav1.ReleaseOverdueReason,
+		"%s; it should have ended by %s: check its power and its events in MAAS", what, timestamp(limit))
 }
 
 // releaseLimit returns how long a machine may be releasing. MAAS itself gives up after 5 minutes; but if its settings
@@ -329,7 +321,6 @@ func recordRelease(l *life, now time.Time) {
 // for a machine that does not boot. So a warning event is emitted if it takes too long. The erase is not aborted,
 // because the disks may be slow.
 func (r *Reconciler) watchErase(l *life, now time.Time) outcome {
-	m := l.MaasMachine
 	if try := l.record.Release; try == nil || try.FailedTime != nil {
 		recordRelease(l, now) // The response to the release was lost.
 	}
@@ -341,11 +332,8 @@ func (r *Reconciler) watchErase(l *life, now time.Time) outcome {
 	if now.Before(limit) {
 		return report.Wait(report.SafetyRetry, infrav1.ErasingDisksReason, "%s", what)
 	}
-	message := fmt.Sprintf("%s; it should have ended by %s: check its console and its events in MAAS, and abort it "+
-		"there to retry",
-		what, timestamp(limit))
-	r.warnOnce(m, infrav1.EraseOverdueReason, message)
-	return report.Wait(report.SafetyRetry, infrav1.EraseOverdueReason, "%s", message)
+	return r.warnOnce(l.MaasMachine, report.SafetyRetry, infrav1.EraseOverdueReason, "%s; it should have ended by %s: "+
+		"check its console and its events in MAAS, and abort it there to retry", what, timestamp(limit))
 }
 
 // eraseLimit returns how long erasing may take, for disks of storage MB in total. MAAS's own settings are not known
@@ -378,8 +366,7 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	}
 	next := try.FailedTime.Add(releaseRetry(try.Failures))
 	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at "+
-		"%s%s",
-		what, l.maas.SystemID, try.Failures, timestamp(next), remedy)
+		"%s%s", what, l.maas.SystemID, try.Failures, timestamp(next), remedy)
 	if isNew {
 		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
 	}
@@ -410,11 +397,14 @@ func releaseRetry(failures int32) time.Duration {
 	return guard.Doubled(firstReleaseRetry, maxReleaseRetry, int(failures))
 }
 
-// warnOnce emits an event for a reason that the condition does not have yet.
-func (r *Reconciler) warnOnce(m *infrav1.MaasMachine, reason, message string) {
+// warnOnce is report.Wait. It emits an event for a reason that the condition does not have yet.
+func (r *Reconciler) warnOnce(
+	m *infrav1.MaasMachine, after time.Duration, reason, format string, args ...any,
+) outcome {
 	if conditions.GetReason(m, infrav1.MachineDeployedCondition) != reason {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
+		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", format, args...)
 	}
+	return report.Wait(after, reason, format, args...)
 }
 
 // timestamp formats a time for conditions.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -58,7 +59,7 @@ func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
 	l := lifeOf(t, m)
 	l.record.Enter(releasing, now)
 	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedDiskErasing}
-	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+	r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}}
 	if out := r.pauseAfterFailure(l, now); out.Problem().RetryAfter != time.Minute || l.record.Release == nil || l.record.Release.Failures != 1 {
 		t.Errorf("the pause is %+v after %+v", out, l.record.Release)
 	}
@@ -88,7 +89,7 @@ func TestPauseAfterFailure(t *testing.T) {
 			l := lifeOf(t, m)
 			l.record.Release = tc.try.DeepCopy()
 			l.maas = &maas.Machine{SystemID: "abc", Status: tc.status}
-			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+			r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}}
 			if got := r.pauseAfterFailure(l, now).Problem().RetryAfter; got != tc.want {
 				t.Errorf("the pause is %v, want %v", got, tc.want)
 			}
@@ -115,7 +116,7 @@ func TestUndoingLastsUntilItsReleaseIsOver(t *testing.T) {
 			l := lifeOf(t, &infrav1.MaasMachine{Spec: erasing(infrav1.EraseQuick)})
 			l.record.Enter(phase, now)
 			l.maas = &maas.Machine{SystemID: "abc", Status: status}
-			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+			r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}}
 			watch(r, l)
 			l.maas.Status = maas.StatusReleasingFailed
 			r.pauseAfterFailure(l, now)
@@ -149,7 +150,7 @@ func TestAHangingReleaseIsReportedOnce(t *testing.T) {
 			l.record.Enter(tc.phase, now.Add(-tc.passed))
 			l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusReleasing, Storage: 1e6}
 			recorder := events.NewFakeRecorder(10)
-			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: recorder}
+			r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(now), Recorder: recorder}}
 			for range 2 {
 				if after := await(m, r.watchRelease(l, now)).RequeueAfter; after <= 0 || after > report.SafetyRetry {
 					t.Errorf("requeued after %v", after)
@@ -175,7 +176,7 @@ func TestFailedRescueModePauses(t *testing.T) {
 	m := &infrav1.MaasMachine{}
 	l := lifeOf(t, m)
 	l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusFailedToExitRescueMode}
-	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}
+	r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}}
 	if out := r.pauseAfterFailure(l, now); out.Waits() {
 		t.Errorf("the first try waits: %+v", out)
 	}

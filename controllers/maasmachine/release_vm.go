@@ -240,12 +240,10 @@ func (r *Reconciler) hostUnreachable(
 	check.Tries++
 	limit := check.UnreachableSince.Add(r.HostUnreachableTimeout)
 	if left := limit.Sub(now); !found.Never && (left > 0 || check.Tries < leastHostTries) {
-		message := fmt.Sprintf("VM %s is deleted in MAAS, and host %s can't be asked whether it is gone there: %s; "+
-			"retrying until %s",
-			vm, found.Host, maas.Message(found.Why), timestamp(limit))
-		r.warnOnce(m, infrav1.VMHostUnreachableReason, message)
 		l.record.Cleanup = &check
-		return report.Wait(max(min(found.After, left), time.Second), infrav1.VMHostUnreachableReason, "%s", message), nil
+		return r.warnOnce(m, max(min(found.After, left), time.Second), infrav1.VMHostUnreachableReason, "VM %s is deleted "+
+			"in MAAS, and host %s can't be asked whether it is gone there: %s; retrying until %s", vm, found.Host,
+			maas.Message(found.Why), timestamp(limit)), nil
 	}
 	remedy, err := r.leave(ctx, l, ref, found, now)
 	if err != nil {
@@ -263,15 +261,12 @@ func (r *Reconciler) hostUnreachable(
 // cameBack deletes a VM that was found again, and reports it. If its host refuses, the deletion is retried with a
 // growing backoff, without a limit: MAAS has the VM, so it is not lost, and an operator must repair the host.
 func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lxd.VM) (outcome, error) {
-	m := l.MaasMachine
 	times, err := r.deleteAgain(ctx, l, ref, back)
 	if err != nil {
 		return proceed, err
 	}
-	message := fmt.Sprintf("host %s still had VM %s after MAAS deleted it; deleting it again (times: %d)", back.Host,
-		back.Hostname, times)
-	r.warnOnce(m, infrav1.VMCameBackReason, message)
-	return report.Wait(vmRetry(times), infrav1.VMCameBackReason, "%s", message), nil
+	return r.warnOnce(l.MaasMachine, vmRetry(times), infrav1.VMCameBackReason, "host %s still had VM %s after MAAS "+
+		"deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times), nil
 }
 
 // deleteAgain deletes a VM that was found again, and returns how often that has happened. Its name in MAAS, or that on

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -31,7 +32,7 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 	} {
 		recorder := events.NewFakeRecorder(10)
 		clock := clocktesting.NewFakePassiveClock(began)
-		r := &Reconciler{Clock: clock, Recorder: recorder, CommissionTimeout: limit, DeployTimeout: limit}
+		r := &Reconciler{Base: reconciler.Base{Clock: clock, Recorder: recorder}, CommissionTimeout: limit, DeployTimeout: limit}
 		v := states.Assess(&maas.Machine{Status: tc.status}, false, true)
 		m := &infrav1.MaasMachine{}
 		l := lifeOf(t, m)
@@ -61,7 +62,7 @@ func TestADeadlineIsToldOnceAndIsNoFailure(t *testing.T) {
 // A machine that is gone for good is news once, also when MAAS was away meanwhile.
 func TestReplacementIsOneEvent(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
-	r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Now()), Recorder: recorder}
+	r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(time.Now()), Recorder: recorder}}
 	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{ProviderID: "maas://zone-a/abc123"}}
 	l := lifeOf(t, m)
 	for range 2 {
@@ -77,7 +78,7 @@ func TestReplacementIsOneEvent(t *testing.T) {
 func TestWhatOthersDoWithAMachineEndsNoPause(t *testing.T) {
 	for status := maas.StatusNew; status <= maas.StatusFailedTesting; status++ {
 		clock := clocktesting.NewFakePassiveClock(time.Now())
-		r := &Reconciler{Clock: clock, Recorder: events.NewFakeRecorder(10), CommissionTimeout: time.Hour, DeployTimeout: time.Hour}
+		r := &Reconciler{Base: reconciler.Base{Clock: clock, Recorder: events.NewFakeRecorder(10)}, CommissionTimeout: time.Hour, DeployTimeout: time.Hour}
 		l := lifeOf(t, &infrav1.MaasMachine{})
 		l.maas = &maas.Machine{Status: maas.StatusReady}
 		l.record.GivenBack = ptrTime(clock.Now())

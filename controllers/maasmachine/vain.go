@@ -5,7 +5,6 @@ package maasmachine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,8 +45,7 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome,
 		l.record.Enter(undoing, r.Clock.Now()) // Its disks are as they were.
 	}
 	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.GivenBackForNowReason, "Release",
-		"machine %s is given back, as nothing was done in %s: %s",
-		l.maas, holdAtMost, report.Explain(cause).Message)
+		"machine %s is given back, as nothing was done in %s: %s", l.maas, holdAtMost, report.Explain(cause).Message)
 	out, err := r.handBack(ctx, l)
 	if err != nil {
 		return proceed, errors.Join(cause, err)
@@ -115,10 +113,7 @@ func (r *Reconciler) pause(_ context.Context, l *life) error {
 		l.record.GivenBack = nil
 		return nil
 	}
-	return report.NotReady(report.Problem{
-		Reason: infrav1.GivenBackForNowReason, RetryAfter: min(left, report.SafetyRetry),
-		Message: fmt.Sprintf("machine %s could not be deployed, as its event %s says, and is in the pool for others; "+
-			"it is claimed again at %s",
-			l.maas, infrav1.GivenBackForNowReason, timestamp(r.Clock.Now().Add(left))),
-	})
+	return report.Later(min(left, report.SafetyRetry), infrav1.GivenBackForNowReason, "machine %s could not be deployed, "+
+		"as its event %s says, and is in the pool for others; it is claimed again at %s", l.maas,
+		infrav1.GivenBackForNowReason, timestamp(r.Clock.Now().Add(left)))
 }

@@ -60,8 +60,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&ipamv1.IPAddressClaim{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{},
 			handler.OnlyControllerOwner())).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), &infrav1.MaasMachine{},
-			handler.OnlyControllerOwner()),
-			objects.IgnoreFigures).
+			handler.OnlyControllerOwner()), objects.IgnoreFigures).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToMachines),
 			predicate.Or[client.Object](objects.IgnoreFigures, predicate.GenerationChangedPredicate{})).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),

@@ -26,6 +26,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -42,14 +43,9 @@ const (
 // Reconciler reports the capacity of a template's machines in its status. The cluster autoscaler reads it to scale from
 // zero, when there is no Node to read it from. It also reports how many more machines would fit.
 type Reconciler struct {
-	Client client.Client
-	// APIReader reads control planes, of which the manager keeps no copies.
-	APIReader client.Reader
-	Scopes    *scope.Factory
+	reconciler.Base
 	// Delay is how long changes of LXDHosts are gathered before the room is counted again.
 	Delay time.Duration
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachinetemplates,verbs=list;watch
@@ -146,11 +142,7 @@ func (r *Reconciler) findMachines(
 		return offer{}, err
 	}
 	supply := s.Machines.Supply(found.machines, scope.Constraints(template.Spec.Template.Spec))
-	if controlPlane {
-		keepFailureDomains(supply, s.MaasCluster)
-	}
-	found.room = metalRoom(supply)
-	found.room.ControlPlane = controlPlane
+	found.room = templateRoom(supply, s.MaasCluster, controlPlane, true)
 	return found, nil
 }
 
@@ -167,12 +159,12 @@ func (r *Reconciler) findHosts(
 	if err != nil {
 		return offer{}, err
 	}
-	rooms := s.Machines.LXD().Room(found.hosts, vm, clusters.Peers(machines, s.OwnerID(), controlPlane, ""))
-	if controlPlane {
-		keepFailureDomains(rooms, s.MaasCluster)
+	supply := map[string]machine.Supply{}
+	peers := clusters.Peers(machines, s.OwnerID(), controlPlane, "")
+	for zone, room := range s.Machines.LXD().Room(found.hosts, vm, peers) {
+		supply[zone] = machine.Supply{machine.Ready: room.VMs}
 	}
-	found.room = vmRoom(rooms)
-	found.room.ControlPlane = controlPlane
+	found.room = templateRoom(supply, s.MaasCluster, controlPlane, false)
 	return found, nil
 }
 

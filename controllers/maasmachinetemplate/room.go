@@ -17,7 +17,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
@@ -32,45 +31,34 @@ const (
 	maxZones = 100
 )
 
-// vmRoom returns the room for VMs.
-func vmRoom(zones map[string]lxd.Room) *infrav1.TemplateRoom {
-	room := &infrav1.TemplateRoom{}
-	total := 0
-	for _, name := range slices.Sorted(maps.Keys(zones)) {
-		total += zones[name].VMs
-		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: name, Fits: atMost(zones[name].VMs)})
+// templateRoom returns what fits by zone: a control plane's are the failure domains. Bare metal is counted.
+func templateRoom(zones map[string]machine.Supply, cluster *infrav1.MaasCluster, controlPlane, isMetal bool,
+) *infrav1.TemplateRoom {
+	counts := func(s machine.Supply) *infrav1.MachineCounts {
+		if !isMetal {
+			return nil
+		}
+		return &infrav1.MachineCounts{Ready: atMost(s[machine.Ready]), InUse: atMost(s[machine.InUse]),
+			Broken: atMost(s[machine.Broken]), CoolingDown: atMost(s[machine.CoolingDown])}
 	}
-	room.Fits, room.Zones = atMost(total), room.Zones[:min(len(room.Zones), maxZones)]
-	return room
-}
-
-// metalRoom returns the room for bare metal.
-func metalRoom(zones map[string]machine.Supply) *infrav1.TemplateRoom {
-	room := &infrav1.TemplateRoom{}
-	var total machine.Supply
-	for _, name := range slices.Sorted(maps.Keys(zones)) {
-		total.Add(zones[name])
-		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: name, Fits: atMost(zones[name].Ready),
-			Machines: machineCounts(zones[name])})
+	room, total := &infrav1.TemplateRoom{ControlPlane: controlPlane}, machine.Supply{}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		wanted := cluster.Spec.FailureDomains
+		if controlPlane && len(wanted) > 0 && !slices.Contains(wanted, zone) {
+			continue
+		}
+		for fate, n := range zones[zone] {
+			total[fate] += n
+		}
+		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: zone, Fits: atMost(zones[zone][machine.Ready]),
+			Machines: counts(zones[zone])})
 	}
-	room.Fits, room.Machines, room.Zones = atMost(total.Ready), machineCounts(total),
+	room.Fits, room.Machines, room.Zones = atMost(total[machine.Ready]), counts(total),
 		room.Zones[:min(len(room.Zones), maxZones)]
 	return room
 }
 
-func machineCounts(s machine.Supply) *infrav1.MachineCounts {
-	return &infrav1.MachineCounts{Ready: atMost(s.Ready), InUse: atMost(s.InUse), Broken: atMost(s.Broken),
-		CoolingDown: atMost(s.CoolingDown)}
-}
-
 func atMost(n int) int32 { return int32(min(n, maxFits)) }
-
-// keepFailureDomains drops the zones that the cluster puts no control planes into.
-func keepFailureDomains[T any](zones map[string]T, cluster *infrav1.MaasCluster) {
-	if wanted := cluster.Spec.FailureDomains; len(wanted) > 0 {
-		maps.DeleteFunc(zones, func(zone string, _ T) bool { return !slices.Contains(wanted, zone) })
-	}
-}
 
 // requests is the queue of a reconciler.
 type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -83,15 +71,9 @@ func (r *Reconciler) whenHostsChange() handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q requests) {
-			enqueue(ctx, q)
-		},
-		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q requests) {
-			enqueue(ctx, q)
-		},
-		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q requests) {
-			enqueue(ctx, q)
-		},
+		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q requests) { enqueue(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q requests) { enqueue(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q requests) { enqueue(ctx, q) },
 	}
 }
 

@@ -16,14 +16,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
@@ -41,21 +40,15 @@ const (
 // a metric, and once each with an event on the MaasCluster, or in the log if there is no MaasCluster. It changes
 // nothing.
 type Auditor struct {
-	Client   client.Client
-	Scopes   *scope.Factory
-	Recorder events.EventRecorder
+	reconciler.Base
 	// ManagementID identifies this management cluster (see the function); "" if it could not be read.
 	ManagementID string
-	// Clock measures how long machines have been orphans.
-	Clock clock.PassiveClock
 	// Interval is the time between two audits; each audit lists all machines in one call per identity.
 	Interval time.Duration
 	// SettleTime is how long a machine must have been an orphan before it is reported.
 	SettleTime time.Duration
 	// Namespace limits the audit to one namespace; "" is all.
 	Namespace string
-	// WatchFilter limits it to MaasClusters whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 	// Orphans is set to the number of orphans.
 	Orphans *prometheus.GaugeVec
 
@@ -281,8 +274,7 @@ func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infr
 		return
 	}
 	ctrl.LoggerFrom(ctx).Info("A machine in MAAS has our marks, and nothing claims it", "name", m.Hostname, "systemID",
-		m.SystemID,
-		"state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
+		m.SystemID, "state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
 }
 
 // log logs why an audit was not complete, once for each reason.

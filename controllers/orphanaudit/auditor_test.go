@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -38,8 +39,10 @@ func TestTheManagersOwnMAASIsAuditedForAnyNamespaces(t *testing.T) {
 	for name, namespaces := range map[string][]string{"for all": nil, "for some": {"infra"}} {
 		registry := startRegistry(t)
 		auditor := &Auditor{
-			Client: fake.NewClientBuilder().WithScheme(scheme).Build(),
-			Scopes: &scope.Factory{Registry: registry, Manager: scope.ManagerCredentials{Dir: dir, Namespaces: namespaces}},
+			Base: reconciler.Base{
+				Client: fake.NewClientBuilder().WithScheme(scheme).Build(),
+				Scopes: &scope.Factory{Registry: registry, Manager: scope.ManagerCredentials{Dir: dir, Namespaces: namespaces}},
+			},
 		}
 		if regions, errs := auditor.regions(t.Context()); len(regions) != 1 || len(errs) > 0 {
 			t.Errorf("%s: %d MAASes are audited, want the manager's own; %v", name, len(regions), errs)

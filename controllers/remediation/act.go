@@ -164,9 +164,8 @@ func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine,
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("MAAS can't switch the machine", "operation", op, "error", maas.Message(err))
-	report.SetFalse(s.remediation, infrav1.PowerCycledCondition,
-		conditions.GetReason(s.remediation, infrav1.PowerCycledCondition),
-		"MAAS could not switch machine %s: %s", s.named(), maas.Message(err))
+	report.SetFalse(s.remediation, infrav1.PowerCycledCondition, conditions.GetReason(s.remediation,
+		infrav1.PowerCycledCondition), "MAAS could not switch machine %s: %s", s.named(), maas.Message(err))
 	return nil
 }
 

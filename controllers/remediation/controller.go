@@ -15,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -36,10 +34,10 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // Interval is the time between two looks at a machine that is being remedied: BMCs and other control planes wake
@@ -48,17 +46,9 @@ const Interval = 10 * time.Second
 
 // Reconciler remedies Machines.
 type Reconciler struct {
-	Client client.Client
-	// APIReader asks the API server, before a control plane is switched off.
-	APIReader client.Reader
-	Scopes    *scope.Factory
-	Recorder  events.EventRecorder
-	Clock     clock.PassiveClock
+	reconciler.Base
 	// Interval is the time between two looks.
 	Interval time.Duration
-	Records  *record.Records
-	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
-	WatchFilter string
 
 	// quorum lets one power cycle of a control plane begin at a time: each looks at those that have begun.
 	quorum sync.Mutex
@@ -102,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.Client.Get(ctx, req.NamespacedName, remediation); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !objects.Watched(remediation, r.WatchFilter) || objects.MovedAway(remediation) {
+	if r.Ignores(remediation) {
 		return ctrl.Result{}, nil
 	}
 	s, err := r.subject(ctx, remediation)
@@ -110,14 +100,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 	if s != nil {
-		if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, s.cluster, remediation); err != nil ||
-			isPaused || requeue {
-			return ctrl.Result{}, err
+		isPaused, changed, err := paused.EnsurePausedCondition(ctx, r.Client, s.cluster, remediation)
+		if err == nil && !isPaused && !changed {
+			changed, err = finalizers.EnsureFinalizer(ctx, r.Client, remediation, infrav1.RemediationFinalizer)
 		}
-	}
-	if s != nil && remediation.DeletionTimestamp.IsZero() {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, remediation, infrav1.RemediationFinalizer); err != nil ||
-			added {
+		if err != nil || isPaused || changed {
 			return ctrl.Result{}, err
 		}
 	}

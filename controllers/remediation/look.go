@@ -111,9 +111,8 @@ func (r *Reconciler) lookAtMachine(ctx context.Context, s *subject) (facts, erro
 		if conditions.GetReason(s.maasMachine, infrav1.MachineDeployedCondition) == infrav1.MachineMissingReason {
 			return f, nil
 		}
-		return f, report.NotReady(report.Problem{Reason: infrav1.MAASUnavailableReason, RetryAfter: report.CapacityRetry,
-			Message: fmt.Sprintf(
-				"MAAS does not have machine %s now; waiting until that is certain", s.maasMachine.Spec.SystemID)})
+		return f, report.Later(report.CapacityRetry, infrav1.MAASUnavailableReason,
+			"MAAS does not have machine %s now; waiting until that is certain", s.maasMachine.Spec.SystemID)
 	}
 	if err != nil {
 		return f, fmt.Errorf("reading machine %s: %w", s.maasMachine.Spec.SystemID, err)

@@ -136,19 +136,6 @@ func Watched(object client.Object, filter string) bool {
 	return filter == "" || labels.HasWatchLabel(object, filter)
 }
 
-// Annotate sets an annotation, or removes it if the value is "".
-func Annotate(object client.Object, key, value string) {
-	annotations := object.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[key] = value
-	if value == "" {
-		delete(annotations, key)
-	}
-	object.SetAnnotations(annotations)
-}
-
 // Label sets a label.
 func Label(object client.Object, key, value string) {
 	labels := object.GetLabels()

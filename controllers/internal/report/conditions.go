@@ -120,6 +120,11 @@ type NotReadyError struct{ Problem }
 // NotReady returns the error of a step that has to wait.
 func NotReady(p Problem) error { return &NotReadyError{p} }
 
+// Later is NotReady, with a formatted message and the time of the next try.
+func Later(after time.Duration, reason, format string, args ...any) error {
+	return NotReady(Problem{Reason: reason, Message: fmt.Sprintf(format, args...), RetryAfter: after})
+}
+
 func (e *NotReadyError) Error() string { return e.Message }
 
 // Explain sorts errors by type; an error without a type of its own is retried with backoff.
@@ -229,6 +234,12 @@ func placementReason(err *lxd.LXDError) string {
 	default:
 		return infrav1.NoHostAvailableReason
 	}
+}
+
+// Show sets a condition to False for the problem, which it returns.
+func (p Problem) Show(to conditions.Setter, condition string) Problem {
+	SetFalse(to, condition, p.Reason, "%s", p.Message)
+	return p
 }
 
 // Result returns what the work queue gets for a problem: when to requeue, or the error itself for a growing backoff.

@@ -45,8 +45,7 @@ type DomainError struct {
 func (e *DomainError) Found() string {
 	if e.Problem == DomainNotAuthoritative {
 		return fmt.Sprintf("MAAS has the domain %s, but is not authoritative for it, so that its DNS answers for no name "+
-			"there",
-			e.Domain)
+			"there", e.Domain)
 	}
 	if len(e.Others) == 0 {
 		return fmt.Sprintf("MAAS does not serve the domain %s", e.Domain)

@@ -116,8 +116,7 @@ func (s *Service) outside(ctx context.Context, cause error) error {
 	}
 	slices.Sort(there)
 	return &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one (it has "+
-		"%s)",
-		strings.TrimSuffix(maas.Message(cause), "."), strings.Join(there, ", "))}
+		"%s)", strings.TrimSuffix(maas.Message(cause), "."), strings.Join(there, ", "))}
 }
 
 // full distinguishes a subnet without a free address from a MAAS that is out of order.

@@ -406,8 +406,7 @@ func (s *Service) linkRefused(
 		if dynamic {
 			refused.Problem = AddressInDynamicRange
 			refused.Message = "lies in a dynamic range, which MAAS gives away by DHCP: use an address outside of it, or make " +
-				"the range smaller (MAAS: " +
-				maas.Message(cause) + ")"
+				"the range smaller (MAAS: " + maas.Message(cause) + ")"
 		}
 		return refused
 	case errors.Is(cause, maas.Invalid):

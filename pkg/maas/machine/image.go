@@ -34,8 +34,7 @@ type ImageError struct {
 func (e *ImageError) Error() string {
 	if e.Incomplete {
 		return fmt.Sprintf("spec.image: MAAS has image %s, but not all of its files: wait until its import or upload is "+
-			"complete, "+
-			"or upload it again", e.Image)
+			"complete, or upload it again", e.Image)
 	}
 	if len(e.Others) > 0 {
 		return fmt.Sprintf("spec.image: MAAS has image %s for %s, not for %s: import or upload it, or change "+

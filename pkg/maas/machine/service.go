@@ -147,26 +147,14 @@ func (s *Service) Claim(
 	return machine, nil
 }
 
-// DeployRequest is what to install on a machine, as in maas.DeployParams.
-type DeployRequest struct {
-	Image                         string
-	UserData                      []byte
-	Kernel                        string
-	InMemory                      bool
-	KernelCrashDump, HardwareSync bool
-}
-
 // Deploy installs the image on a machine that we acquired, and returns the machine: as it was, with an error.
 // maas.Conflict: the state does not allow it; read the machine again.
 func (s *Service) Deploy(
-	ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request DeployRequest,
+	ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request maas.DeployParams,
 ) (*maas.Machine, error) {
+	request.AgentName, request.Comment = id.AgentName, comment
 	deployed, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
-		return client.DeployMachine(ctx, permit, machine.SystemID, maas.DeployParams{
-			AgentName: id.AgentName, DistroSeries: request.Image, UserData: request.UserData, InMemory: request.InMemory,
-			Kernel: request.Kernel, KernelCrashDump: request.KernelCrashDump, HardwareSync: request.HardwareSync,
-			Comment: comment,
-		})
+		return client.DeployMachine(ctx, permit, machine.SystemID, request)
 	})
 	if err != nil {
 		return machine, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)

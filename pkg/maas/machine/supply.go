@@ -13,26 +13,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
-// Supply counts machines that meet constraints, by what can be done with them. Others, such as new ones, are in none.
-type Supply struct {
-	// Ready machines can be allocated now.
-	Ready int
-	// InUse are those that a user has, also while they are prepared or released.
-	InUse int
-	// Broken are those that failed, or that a person marked as broken in MAAS.
-	Broken int
-	// CoolingDown are Ready, and not allocated for a while: they are quarantined, or still have an address that was
-	// theirs.
-	CoolingDown int
-}
-
-// Add adds another supply.
-func (s *Supply) Add(other Supply) {
-	s.Ready += other.Ready
-	s.InUse += other.InUse
-	s.Broken += other.Broken
-	s.CoolingDown += other.CoolingDown
-}
+// Supply counts machines that meet constraints, by what can be done with them. Those that are Unready are in none.
+type Supply map[Fate]int
 
 var (
 	inUse = []maas.Status{
@@ -47,31 +29,33 @@ var (
 	}
 )
 
-// fate is what a machine can be used for now, in the words of a message.
-type fate string
+// Fate is what a machine can be used for now, in the words of a message.
+type Fate string
 
+// The fates. In use are also machines that are prepared or released; cooling down are those that are not allocated for
+// a while: they are quarantined, or still have an address that was theirs.
 const (
-	isReady   fate = "Ready"
-	isInUse   fate = "in use"
-	isBroken  fate = "failed or broken"
-	isCooling fate = "left alone for a while"
-	isUnready fate = "not Ready yet, or retired"
+	Ready       Fate = "Ready"
+	InUse       Fate = "in use"
+	Broken      Fate = "failed or broken"
+	CoolingDown Fate = "left alone for a while"
+	Unready     Fate = "not Ready yet, or retired"
 )
 
 // fateOf returns what became of a machine. skipped are the hostnames of the machines that are not allocated, sorted.
-func fateOf(m *maas.Machine, skipped []string) fate {
+func fateOf(m *maas.Machine, skipped []string) Fate {
 	_, skip := slices.BinarySearch(skipped, m.Hostname)
 	switch {
 	case m.Status == maas.StatusReady && (skip || quarantine.Has(m)):
-		return isCooling
+		return CoolingDown
 	case m.Status == maas.StatusReady:
-		return isReady
+		return Ready
 	case slices.Contains(inUse, m.Status):
-		return isInUse
+		return InUse
 	case slices.Contains(broken, m.Status):
-		return isBroken
+		return Broken
 	}
-	return isUnready
+	return Unready
 }
 
 // Supply counts those of the machines that meet the constraints, by zone.
@@ -87,18 +71,12 @@ func supply(machines []*maas.Machine, constraints maas.AllocateParams, skipped [
 			Misfit(m, constraints) != "" {
 			continue
 		}
-		zone := zones[m.Zone.Name]
-		switch fateOf(m, skipped) {
-		case isReady:
-			zone.Ready++
-		case isInUse:
-			zone.InUse++
-		case isBroken:
-			zone.Broken++
-		case isCooling:
-			zone.CoolingDown++
+		if zones[m.Zone.Name] == nil {
+			zones[m.Zone.Name] = Supply{}
 		}
-		zones[m.Zone.Name] = zone
+		if fate := fateOf(m, skipped); fate != Unready {
+			zones[m.Zone.Name][fate]++
+		}
 	}
 	return zones
 }
@@ -122,7 +100,7 @@ func whyNone(machines []*maas.Machine, constraints maas.AllocateParams, skipped 
 		counts[why.all]++
 		most[why.all] = max(most[why.all], why.has)
 	}
-	if counts[string(isReady)] > 0 {
+	if counts[string(Ready)] > 0 {
 		return ""
 	}
 	var parts []string

@@ -142,8 +142,7 @@ func (c *Claims) recognize(m *maas.Machine) (Finding, bool) {
 	switch {
 	case manager != "" && manager != c.management:
 		f.Doubt = fmt.Sprintf("another management cluster marked it last (%s=%s): the cluster was moved from there, or is "+
-			"there too",
-			ownership.AnnotationManagement, manager)
+			"there too", ownership.AnnotationManagement, manager)
 	case manager != "":
 		f.Proof = append(f.Proof, fmt.Sprintf("its annotation %s=%s is this management cluster",
 			ownership.AnnotationManagement, manager))
@@ -166,9 +165,8 @@ func (c *Claims) recognizeHostname(f Finding) (Finding, bool) {
 	if name := m.Hostname[:at]; maas.Hostname(name, f.OwnerID) == m.Hostname {
 		f.Object = Object{Namespace: cluster.Namespace, Name: name}
 	}
-	f.Proof = append(f.Proof, fmt.Sprintf("it is a VM on %s, and its hostname ends in %s, the hash of the owner id %s "+
-		"of MaasCluster %s",
-		hostOf(m), m.Hostname[at:], f.OwnerID, cluster))
+	f.Proof = append(f.Proof, fmt.Sprintf("it is a VM on %s, and its hostname ends in %s, the hash of the owner id %s of "+
+		"MaasCluster %s", hostOf(m), m.Hostname[at:], f.OwnerID, cluster))
 	return f, true
 }
 

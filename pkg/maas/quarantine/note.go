@@ -31,13 +31,11 @@ type kind struct{ tag, about string }
 
 var (
 	quarantined = kind{Tag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines that " +
-		"failed, and take it off when the time in the " +
-		"comment of the tag " + Tag + "-SYSTEM_ID is over. To lift a quarantine, take the tag off the machine, or run: " +
-		"capmaasctl machines lift NAME"}
+		"failed, and take it off when the time in the comment of the tag " + Tag + "-SYSTEM_ID is over. To lift a " +
+		"quarantine, take the tag off the machine, or run: capmaasctl machines lift NAME"}
 	excluded = kind{ExcludeTag, "CAPMAAS does not allocate machines that have this tag. Managers put it on machines " +
-		"that they are about to take or release, and take " +
-		"it off when they have them, or when their network and storage are as before, or when the time in the comment of " +
-		"the tag " + ExcludeTag + "-SYSTEM_ID is over"}
+		"that they are about to take or release, and take it off when they have them, or when their network and storage " +
+		"are as before, or when the time in the comment of the tag " + ExcludeTag + "-SYSTEM_ID is over"}
 )
 
 // Limits bound how long machines are avoided once they are back in the pool. MAAS's allocate takes the smallest
@@ -87,22 +85,16 @@ func oneLine(reason string) string { return text.OneLine(reason, len(reason)) }
 // String returns the comment for a note. It holds whole seconds.
 func (n Note) String() string {
 	words := []string{"Quarantined"}
-	word := func(key, value string) { words = append(words, key+"="+value) }
-	if !n.Since.IsZero() {
-		word("since", n.Since.UTC().Format(time.RFC3339))
+	word := func(is bool, key, value string) {
+		if is {
+			words = append(words, key+"="+value)
+		}
 	}
-	if !n.Until.IsZero() {
-		word("until", n.Until.UTC().Format(time.RFC3339))
-	}
-	if n.Pause > 0 {
-		word("pause", n.Pause.String())
-	}
-	if n.Failures > 0 {
-		word("failures", strconv.Itoa(n.Failures))
-	}
-	if n.By != "" {
-		word("by", n.By)
-	}
+	word(!n.Since.IsZero(), "since", n.Since.UTC().Format(time.RFC3339))
+	word(!n.Until.IsZero(), "until", n.Until.UTC().Format(time.RFC3339))
+	word(n.Pause > 0, "pause", n.Pause.String())
+	word(n.Failures > 0, "failures", strconv.Itoa(n.Failures))
+	word(n.By != "", "by", n.By)
 	return strings.Join(append(words, why+oneLine(n.Why)), " ")
 }
 

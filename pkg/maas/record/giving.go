@@ -47,9 +47,5 @@ func (r *Machine) Forget(ctx context.Context, annotation string) error {
 		delete(r.kept.Annotations, annotation)
 		return r.Write(ctx)
 	}
-	return r.Write(ctx, func(object client.Object) {
-		annotations := object.GetAnnotations()
-		delete(annotations, annotation)
-		object.SetAnnotations(annotations)
-	})
+	return r.Write(ctx, func(object client.Object) { SetAnnotation(object, annotation, "") })
 }

@@ -258,10 +258,10 @@ func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
 func (r *Record) writeAt(ctx context.Context, version string, also ...func(client.Object)) (string, error) {
 	text := r.text()
 	before := r.copy()
-	setAnnotation(before, r.stored)
+	SetAnnotation(before, infrav1.RecordAnnotation, r.stored)
 	before.SetResourceVersion(version)
 	after := before.DeepCopyObject().(client.Object)
-	setAnnotation(after, text)
+	SetAnnotation(after, infrav1.RecordAnnotation, text)
 	for _, change := range also {
 		change(after)
 	}
@@ -271,7 +271,7 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 		return "", fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
 	}
 	r.stored = text
-	setAnnotation(r.object, text)
+	SetAnnotation(r.object, infrav1.RecordAnnotation, text)
 	for _, change := range also {
 		change(r.object)
 	}
@@ -295,19 +295,19 @@ func (r *Record) read(ctx context.Context) (client.Object, error) {
 
 func (r *Record) copy() client.Object { return r.object.DeepCopyObject().(client.Object) }
 
-// setAnnotation sets the record's annotation, or removes it if there is nothing to record.
-func setAnnotation(object client.Object, text string) {
+// SetAnnotation sets an annotation, or removes it if the value is "".
+func SetAnnotation(object client.Object, key, value string) {
 	annotations := object.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[infrav1.RecordAnnotation] = text
-	if text == "" {
-		delete(annotations, infrav1.RecordAnnotation)
+	annotations[key] = value
+	if value == "" {
+		delete(annotations, key)
 	}
 	object.SetAnnotations(annotations)
 }
 
 // LeaveOut resets the annotation to its value when the record was opened. A patch that is computed from the object as
 // it was then leaves the record alone, which may be another process's by now.
-func (r *Record) LeaveOut() { setAnnotation(r.object, r.opened) }
+func (r *Record) LeaveOut() { SetAnnotation(r.object, infrav1.RecordAnnotation, r.opened) }

@@ -329,7 +329,7 @@ func TestAPhaseBeginsWhenItIsFirstSeen(t *testing.T) {
 		if got := data.Enter(step.phase, start.Add(step.at)); got != step.want {
 			t.Errorf("%v after the start it is %v in phase %q, want %v", step.at, got, step.phase, step.want)
 		}
-		setAnnotation(m, write(data))
+		SetAnnotation(m, infrav1.RecordAnnotation, write(data))
 	}
 }
 

@@ -50,9 +50,8 @@ func (e *UnsettledError) Error() string {
 	if e.cause != nil {
 		return e.Pending.lost(e.cause)
 	}
-	return fmt.Sprintf("the response to an earlier call (%s) was lost, and it may still take effect: %s waits until "+
-		"that is over",
-		e.Pending, e.Op)
+	return fmt.Sprintf("the response to an earlier call (%s) was lost, and it may still take effect: %s waits until that "+
+		"is over", e.Pending, e.Op)
 }
 
 // Unsettled returns how much longer a pending call, but one of these, may take effect in MAAS, or 0: a machine may

@@ -28,8 +28,7 @@ func read(text string, into any) error {
 	if err := json.Unmarshal([]byte(text), into); err != nil {
 		value.SetZero()
 		return fmt.Errorf("reading the annotation %s: %w; restore it, or remove it if MAAS has nothing of this object that "+
-			"is not recorded in its spec",
-			infrav1.RecordAnnotation, err)
+			"is not recorded in its spec", infrav1.RecordAnnotation, err)
 	}
 	keepUnknown(treeOf([]byte(text)), value)
 	return nil

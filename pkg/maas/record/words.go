@@ -61,6 +61,13 @@ func (o Op) Words() string {
 // entries collects what is recorded.
 type entries []Entry
 
+// when adds what is recorded if it is.
+func (e *entries) when(is bool, field, format string, args ...any) {
+	if is {
+		e.add(field, nil, format, args...)
+	}
+}
+
 func (e *entries) add(field string, since *metav1.Time, format string, args ...any) {
 	*e = append(*e, Entry{Field: field, Since: since, Words: fmt.Sprintf(format, args...)})
 }
@@ -90,17 +97,13 @@ func (c *Calls) entries() (found entries) {
 		found = append(found, Entry{Field: "pending", Op: p.Op, Since: &p.At, Words: "asked to " + p.Op.Words() +
 			"; the outcome is not known"})
 	}
-	if c.Unknown != "" {
-		found.add("unknown", nil, "a later version has recorded more: %s", string(c.Unknown))
-	}
+	found.when(c.Unknown != "", "unknown", "a later version has recorded more: %s", string(c.Unknown))
 	return found
 }
 
 func (d *MachineData) entries() entries {
 	found := d.Calls.entries()
-	if d.Deployed != "" {
-		found.add("deployed", nil, "machine %s is deployed for this object", d.Deployed)
-	}
+	found.when(d.Deployed != "", "deployed", "machine %s is deployed for this object", d.Deployed)
 	if d.Phase != nil {
 		found.add("phase", &d.Phase.Since, "in the phase %s", strings.ReplaceAll(d.Phase.Name, "-", " "))
 	}
@@ -108,19 +111,11 @@ func (d *MachineData) entries() entries {
 		found.add("givenBack", d.GivenBack, "the machine could not be deployed and was given back; another one is acquired "+
 			"after a pause")
 	}
-	if len(d.Hosts) > 0 {
-		found.add("hosts", nil, "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
-	}
-	if d.Registers {
-		found.add("registers", nil, "MAAS has a device for the VM, or may have one")
-	}
-	if d.Runs != "" {
-		found.add("runs", nil, "the VM runs on %s, and is started on no other host", d.Runs)
-	}
-	if len(d.Addresses) > 0 {
-		found.add("addresses", nil, "the VM that MAAS composed has the MAC addresses %s, which prove that it is ours",
-			strings.Join(d.Addresses, ", "))
-	}
+	found.when(len(d.Hosts) > 0, "hosts", "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
+	found.when(d.Registers, "registers", "MAAS has a device for the VM, or may have one")
+	found.when(d.Runs != "", "runs", "the VM runs on %s, and is started on no other host", d.Runs)
+	found.when(len(d.Addresses) > 0, "addresses",
+		"the VM that MAAS composed has the MAC addresses %s, which prove that it is ours", strings.Join(d.Addresses, ", "))
 	d.leaving(&found)
 	d.marked(&found)
 	return found
@@ -172,13 +167,9 @@ func (d *MachineData) marked(found *entries) {
 	default:
 		found.add("quarantine", nil, "the machine failed; its quarantine is %s", d.Quarantine)
 	}
-	if d.Excluded != "" {
-		found.add("excluded", nil, "machine %s is kept from being allocated until what was changed on it is undone",
-			d.Excluded)
-	}
-	if d.Lost != "" {
-		found.add("lost", nil, "machine %s was kept for this object, and another user of MAAS got it", d.Lost)
-	}
+	found.when(d.Excluded != "", "excluded",
+		"machine %s is kept from being allocated until what was changed on it is undone", d.Excluded)
+	found.when(d.Lost != "", "lost", "machine %s was kept for this object, and another user of MAAS got it", d.Lost)
 }
 
 func (d *ClusterData) entries() entries {

@@ -39,53 +39,35 @@ type Use struct {
 func inPool(e maas.Entitlement) Need { return Need{e, true} }
 func inMAAS(e maas.Entitlement) Need { return Need{e, false} }
 
+// administrators is a use that needs an administrator's key up to MAAS 3.7.
+func administrators(name, what string, needs ...Need) Use {
+	return Use{Name: name, What: what, Administrator: true, Needs: needs}
+}
+
+var (
+	editInPool = inPool(maas.CanEditMachines)
+	editAll    = inMAAS(maas.CanEditGlobalEntities)
+	viewAll    = inMAAS(maas.CanViewGlobalEntities)
+)
+
 // What the provider does in MAAS. Uses are added up: an interface of bare metal needs what both do.
 var (
-	BareMetal = Use{
-		Name: "bare-metal", What: "bare metal",
-		Needs: []Need{inPool(maas.CanDeployMachines), inPool(maas.CanViewAvailableMachines)},
-	}
-	VMs = Use{
-		Name: "vms", What: "VMs on VM hosts of MAAS", Administrator: true, OnVMHosts: true,
-		Needs: []Need{inPool(maas.CanEditMachines)},
-	}
-	DNSEndpoint = Use{
-		Name: "dns-endpoint", What: "API endpoint in MAAS's DNS", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanEditGlobalEntities)},
-	}
-	VirtualIP = Use{
-		Name: "virtual-ip", What: "virtual IP", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanViewGlobalEntities)},
-	}
-	StaticAddresses = Use{
-		Name: "static-addresses", What: "static addresses", Administrator: true,
-		Needs: []Need{inPool(maas.CanEditMachines), inMAAS(maas.CanViewGlobalEntities)},
-	}
-	Interfaces = Use{
-		Name: "interfaces", What: "bonds, VLANs and bridges", Administrator: true,
-		Needs: []Need{inPool(maas.CanEditMachines), inMAAS(maas.CanViewGlobalEntities)},
-	}
-	HostBridge = Use{
-		Name: "host-bridge", What: "bridges for VMs on nodes of host clusters", Administrator: true,
-		Needs: []Need{inPool(maas.CanEditMachines)},
-	}
-	Storage = Use{
-		Name: "storage", What: "storage layouts", Administrator: true,
-		Needs: []Need{inPool(maas.CanEditMachines)},
-	}
-	Tags = Use{
-		Name: "quarantine-tags", What: "tags for quarantine and exclusion", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanEditGlobalEntities)},
-	}
-	ImageUpload = Use{
-		Name: "image-upload", What: "upload of images", Administrator: true,
-		// To go on with one that was interrupted.
-		Needs: []Need{inMAAS(maas.CanEditBootEntities), inMAAS(maas.CanViewControllers)},
-	}
-	Registration = Use{
-		Name: "registration", What: "registration of VM hosts, and the initializer on nodes", Administrator: true,
-		Needs: []Need{inMAAS(maas.CanEditMachines)},
-	}
+	BareMetal = Use{Name: "bare-metal", What: "bare metal",
+		Needs: []Need{inPool(maas.CanDeployMachines), inPool(maas.CanViewAvailableMachines)}}
+	VMs = Use{Name: "vms", What: "VMs on VM hosts of MAAS", Administrator: true, OnVMHosts: true,
+		Needs: []Need{editInPool}}
+	DNSEndpoint     = administrators("dns-endpoint", "API endpoint in MAAS's DNS", editAll)
+	VirtualIP       = administrators("virtual-ip", "virtual IP", viewAll)
+	StaticAddresses = administrators("static-addresses", "static addresses", editInPool, viewAll)
+	Interfaces      = administrators("interfaces", "bonds, VLANs and bridges", editInPool, viewAll)
+	HostBridge      = administrators("host-bridge", "bridges for VMs on nodes of host clusters", editInPool)
+	Storage         = administrators("storage", "storage layouts", editInPool)
+	Tags            = administrators("quarantine-tags", "tags for quarantine and exclusion", editAll)
+	// The second is to go on with an upload that was interrupted.
+	ImageUpload = administrators("image-upload", "upload of images", inMAAS(maas.CanEditBootEntities),
+		inMAAS(maas.CanViewControllers))
+	Registration = administrators("registration", "registration of VM hosts, and the initializer on nodes",
+		inMAAS(maas.CanEditMachines))
 )
 
 // Uses are all uses.
@@ -140,8 +122,7 @@ func (e *Error) Error() string {
 			"use an administrator's key, or make %s one", e.What, e.User, e.User)
 	}
 	return fmt.Sprintf("%s needs %s, and no group of the API key's user, %s, has that: give it to one of them, or use "+
-		"another key",
-		e.What, Describe(e.Missing, e.Pool), e.User)
+		"another key", e.What, Describe(e.Missing, e.Pool), e.User)
 }
 
 // Describe names entitlements, and what they are for.

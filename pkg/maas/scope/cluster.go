@@ -88,14 +88,12 @@ func (e *ElsewhereError) Error() string {
 	where, _, _ := strings.Cut(e.There, keySeparator)
 	if home, _, _ := strings.Cut(e.Home, keySeparator); home != where {
 		return fmt.Sprintf("%s: the endpoint leads to MAAS at %s, and what belongs to this cluster is in MAAS at %s: "+
-			"correct the endpoint; "+
-			"or, if it is the same MAAS, set the annotation %s of the MaasCluster to %s", e.Source, where, home,
-			infrav1.MAASAnnotation, e.There)
+			"correct the endpoint; or, if it is the same MAAS, set the annotation %s of the MaasCluster to %s", e.Source, where,
+			home, infrav1.MAASAnnotation, e.There)
 	}
 	return fmt.Sprintf("%s: MAAS at %s shows nothing of this cluster with this API key, which is another one than "+
-		"before: use the key of a user "+
-		"who sees the cluster's machines; or, if nothing is left of them, set the annotation %s of the MaasCluster to %s",
-		e.Source, where, infrav1.MAASAnnotation, e.There)
+		"before: use the key of a user who sees the cluster's machines; or, if nothing is left of them, set the annotation "+
+		"%s of the MaasCluster to %s", e.Source, where, infrav1.MAASAnnotation, e.There)
 }
 
 // keySeparator separates MAAS's URL from the key in the MaasCluster's record. No host contains it, nor does a path.

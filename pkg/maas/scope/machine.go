@@ -213,6 +213,5 @@ type BootstrapDataError struct{ Secret, Problem string }
 // Error names the field and the remedy.
 func (e *BootstrapDataError) Error() string {
 	return fmt.Sprintf("Secret %s, which spec.bootstrap.dataSecretName of the Machine names, %s: have the bootstrap "+
-		"provider make it, or create it",
-		e.Secret, e.Problem)
+		"provider make it, or create it", e.Secret, e.Problem)
 }

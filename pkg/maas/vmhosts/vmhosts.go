@@ -80,15 +80,13 @@ func (e *TakenError) Problem() string {
 		on = "machine " + id
 	}
 	return fmt.Sprintf("MAAS has VM host %s (id %d) at %s, on %s, and neither that machine nor its certificate is that "+
-		"of %s at %s",
-		e.By.Name, e.By.ID, e.ByAddress, on, e.Name, e.Address)
+		"of %s at %s", e.By.Name, e.By.ID, e.ByAddress, on, e.Name, e.Address)
 }
 
 // Remedy says what a person has to decide.
 func (e *TakenError) Remedy() string {
 	return "if that is another host, give one of the two another name or address; if it is this one, set its power " +
-		"address in MAAS; " +
-		"if it is gone for good, delete the VM host in MAAS"
+		"address in MAAS; if it is gone for good, delete the VM host in MAAS"
 }
 
 // Service registers hosts in one MAAS. Its client's user must have the right of rights.Registration.

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reconciler has what the reconcilers of all kinds are made of.
+package reconciler
+
+import (
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+// Base is what a reconciler reads, writes and measures with.
+type Base struct {
+	Client client.Client
+	// APIReader asks the API server: for what is not cached, and before something is changed that a cache may not show.
+	APIReader client.Reader
+	Scopes    *scope.Factory
+	Records   *record.Records
+	Recorder  events.EventRecorder
+	// Clock measures deadlines.
+	Clock clock.PassiveClock
+	// WatchFilter limits it to objects whose label cluster.x-k8s.io/watch-filter has this value, if not empty.
+	WatchFilter string
+}
+
+// Ignores reports whether an object is another manager's, or was moved to another management cluster.
+func (b *Base) Ignores(object client.Object) bool {
+	return !objects.Watched(object, b.WatchFilter) || objects.MovedAway(object)
+}
