@@ -3,6 +3,8 @@
 package packaging
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,18 +21,25 @@ import (
 
 const goldenDir = "testdata/golden"
 
-// defaultsOf is the name of the values from which the others differ.
-const defaultsOf = "defaults"
+// references are the values whose renderings others are compared with: an object with the first that has it.
+var references = []string{"defaults", "LXD initializer", "network policy", "monitoring"}
 
 // A change of a template shows in each of the ways in which the chart is used: what the defaults render, and what
 // other values render otherwise. `go test ./e2e/packaging -run Golden -update` writes the present renderings.
 func TestGoldenRenderings(t *testing.T) {
-	defaults := renderingOf(t, matrix[defaultsOf])
+	var before []rendering
+	for _, name := range references {
+		before = append(before, renderingOf(t, matrix[name]))
+	}
 	for name, v := range matrix {
 		t.Run(name, func(t *testing.T) {
-			got := defaults.whole()
-			if name != defaultsOf {
-				got = renderingOf(t, v).differenceFrom(t, defaults)
+			got := before[0].whole()
+			if at := slices.Index(references, name); at != 0 {
+				others := before
+				if at > 0 {
+					others = before[:at]
+				}
+				got = renderingOf(t, v).differenceFrom(t, others)
 			}
 			golden.Compare(t, filepath.Join(goldenDir, goldenFile(name)), got)
 		})
@@ -38,7 +47,7 @@ func TestGoldenRenderings(t *testing.T) {
 }
 
 func goldenFile(name string) string {
-	if name == defaultsOf {
+	if name == references[0] {
 		return name + ".yaml"
 	}
 	return strings.ReplaceAll(name, " ", "-") + ".diff"
@@ -47,14 +56,17 @@ func goldenFile(name string) string {
 // rendering is the objects by their kinds and names, in a fixed form, so that only their content counts.
 type rendering map[string]string
 
-// renderingOf renders the chart. Of long texts only the first lines are kept: TestCRDs and
-// TestDashboardAndAlertsUseMetricsThatExist check the rest.
+// renderingOf renders the chart. What is as in a file stands for itself: TestCRDs and
+// TestDashboardAndAlertsUseMetricsThatExist check the rest. Objects have the names that they have by default.
 func renderingOf(t *testing.T, v values) rendering {
 	t.Helper()
 	objects := rendering{}
 	for _, o := range withHooks(t, v) {
 		if o.GetKind() == "CustomResourceDefinition" {
 			o.Object["spec"] = "as generated"
+		}
+		if o.GetKind() == "PrometheusRule" && isFile(t, o.Object["spec"], "monitoring", "alerts.yaml") {
+			o.Object["spec"] = "as in files/monitoring"
 		}
 		if data, ok := o.Object["data"].(map[string]any); ok && data["capmaas.json"] != nil {
 			data["capmaas.json"] = "as in files/monitoring"
@@ -63,13 +75,36 @@ func renderingOf(t *testing.T, v values) rendering {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+		name := o.GetName()
+		override, _ := v["fullnameOverride"].(string)
+		if rest, is := strings.CutPrefix(name, override+"-"); is {
+			name = "capmaas-" + rest
+		}
+		name = o.GetKind() + " " + o.GetNamespace() + "/" + name
 		if _, twice := objects[name]; twice {
 			t.Errorf("the chart renders %s twice", name)
 		}
 		objects[name] = string(content)
 	}
 	return objects
+}
+
+// isFile reports whether a part of an object is what a YAML file of the chart has.
+func isFile(t *testing.T, part any, path ...string) bool {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(chartDir, "files", filepath.Join(path...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := yaml.YAMLToJSON(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Equal(got, want)
 }
 
 func (r rendering) whole() string {
@@ -80,24 +115,30 @@ func (r rendering) whole() string {
 	return strings.Join(documents, "---\n")
 }
 
-// differenceFrom returns the objects that are there besides, are missing, or differ, with a line before and after each
-// difference. It has no line numbers: what changes in all renderings shows once.
-func (r rendering) differenceFrom(t *testing.T, other rendering) string {
+// differenceFrom returns the objects that are there besides the first of the others, are missing, or differ from the
+// first that has them, with a line before and after each difference. It has no line numbers: what changes in all
+// renderings shows once.
+func (r rendering) differenceFrom(t *testing.T, others []rendering) string {
 	t.Helper()
 	names := maps.Clone(r)
-	maps.Copy(names, other)
+	maps.Copy(names, others[0])
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if r[name] == other[name] {
+		if r[name] == others[0][name] {
 			continue
 		}
+		at := max(0, slices.IndexFunc(others, func(o rendering) bool { return o[name] != "" }))
 		out.WriteString("# " + name + "\n")
-		if r[name] == "" {
+		switch r[name] {
+		case "":
 			out.WriteString("is missing\n")
+			continue
+		case others[at][name]:
+			out.WriteString("as with the values of " + references[at] + "\n")
 			continue
 		}
 		diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-			A: linesOf(other[name]), B: linesOf(r[name]), Context: 1,
+			A: linesOf(others[at][name]), B: linesOf(r[name]), Context: 1,
 		})
 		if err != nil {
 			t.Fatal(err)
