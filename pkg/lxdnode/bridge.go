@@ -24,20 +24,19 @@ func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
 	case err != nil:
 		return Failed, "", asError(StepBridge, "network bridge "+p.NetworkBridge, err)
 	case state == Missing && !p.CreateBridge:
-		return Failed, "", p.noBridge(client)
+		return Failed, "", wrong("name one of them in "+SettingNetworkBridge+", configure it on the node (MAAS can: an "+
+			"interface of type bridge), or set "+SettingCreateBridge+"=true",
+			"there is no bridge %s; the node's bridges: %s", p.NetworkBridge, bridgeNames(client))
 	case state == Missing:
 		return Missing, "there is no network bridge " + p.NetworkBridge, nil
 	case network.Type != bridgeType:
-		return Failed, "", &Error{Step: StepBridge, Permanent: true,
-			Problem: fmt.Sprintf("%s is no bridge but a network of type %s", p.NetworkBridge, network.Type),
-			Remedy: fmt.Sprintf("name a bridge in %s; the node's bridges: %s",
-				SettingNetworkBridge, bridgeNames(client))}
+		return Failed, "", wrong("name a bridge in "+SettingNetworkBridge+"; the node's bridges: "+bridgeNames(client),
+			"%s is no bridge but a network of type %s", p.NetworkBridge, network.Type)
 	case network.Managed && network.Status != api.NetworkStatusCreated:
 		return Failed, "", &Error{Step: StepBridge,
 			Problem: fmt.Sprintf("LXD's bridge %s is %s", p.NetworkBridge, strings.ToLower(network.Status)),
-			Remedy: fmt.Sprintf("LXD may still be making it; if it stays so, LXD was stopped meanwhile: `lxc network delete "+
-				"%s`, and it is made again",
-				p.NetworkBridge)}
+			Remedy: "LXD may still be making it; if it stays so, LXD was stopped meanwhile: `lxc network delete " +
+				p.NetworkBridge + "`, and it is made again"}
 	}
 	return p.checkLink(client, state, network.Managed)
 }
@@ -58,22 +57,12 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 	case managed: // LXD routes its traffic.
 		owner = "LXD's"
 	case link.Bridge != nil && len(link.Bridge.UpperDevices) == 0:
-		return Failed, "", &Error{Step: StepBridge, Permanent: true,
-			Problem: fmt.Sprintf("the bridge %s has no port: VMs on it would reach neither MAAS nor anything else",
-				p.NetworkBridge),
-			Remedy: fmt.Sprintf("connect it to the node's network: MAAS makes such a bridge while the machine is Ready "+
-				"(`maas $PROFILE interfaces create-bridge $MACHINE name=%s parent=$INTERFACE`), or name another one in %s",
-				p.NetworkBridge, SettingNetworkBridge)}
+		return Failed, "", wrong("connect it to the node's network: MAAS makes such a bridge while the machine is Ready "+
+			"(`maas $PROFILE interfaces create-bridge $MACHINE name="+p.NetworkBridge+" parent=$INTERFACE`), or name "+
+			"another one in "+SettingNetworkBridge,
+			"the bridge %s has no port: VMs on it would reach neither MAAS nor anything else", p.NetworkBridge)
 	}
 	return state, fmt.Sprintf("%s: %s, up", p.NetworkBridge, owner), nil
-}
-
-func (p *pass) noBridge(client lxd.InstanceServer) *Error {
-	return &Error{Step: StepBridge, Permanent: true,
-		Problem: fmt.Sprintf("there is no bridge %s; the node's bridges: %s", p.NetworkBridge, bridgeNames(client)),
-		Remedy: fmt.Sprintf("name one of them in %s, configure it on the node (MAAS can: an interface of type bridge), or "+
-			"set %s=true",
-			SettingNetworkBridge, SettingCreateBridge)}
 }
 
 // bridgeNames lists the node's bridges for people.
@@ -109,9 +98,8 @@ func (p *pass) createBridge(client lxd.InstanceServer) error {
 	}
 	e := asError(StepBridge, "making the network bridge "+p.NetworkBridge, err)
 	if e.Remedy == "" {
-		e.Remedy = fmt.Sprintf("make it by hand, with a subnet that is free in your network: `lxc network create %s "+
-			"ipv4.address=... "+
-			"ipv4.dhcp=false ipv6.address=none dns.mode=none`", p.NetworkBridge)
+		e.Remedy = "make it by hand, with a subnet that is free in your network: `lxc network create " + p.NetworkBridge +
+			" ipv4.address=... ipv4.dhcp=false ipv6.address=none dns.mode=none`"
 	}
 	return e
 }

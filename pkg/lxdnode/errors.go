@@ -5,6 +5,7 @@ package lxdnode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/canonical/lxd/shared/api"
@@ -61,6 +62,11 @@ func Permanent(err error) bool {
 		return false
 	}
 	return Permanent(errors.Unwrap(err))
+}
+
+// wrong is the error of a step that a person has to set right; the step's name is added to it.
+func wrong(remedy, format string, args ...any) *Error {
+	return &Error{Problem: fmt.Sprintf(format, args...), Remedy: remedy, Permanent: true}
 }
 
 // asError turns an error of LXD or of the connection into that of a step. An *Error stays as it is.

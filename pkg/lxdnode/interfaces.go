@@ -46,12 +46,11 @@ func (p *pass) checkInterfaces(client lxd.InstanceServer) (State, string, error)
 		return Failed, "", asError(StepInterfaces, "reading the state of the interfaces", err)
 	}
 	if bad := ambiguousMAC(taken, bonds); bad != nil {
-		return Failed, "", &Error{Step: StepInterfaces, Permanent: true, cause: bad,
+		return Failed, "", &Error{Permanent: true, cause: bad,
 			Problem: "MAAS can't distinguish this node from others: " + bad.Error(),
 			Remedy: "use a CNI that gives each interface a MAC of its own, such as flannel or Cilium; Calico and Canal don't, " +
-				"but LXD leaves out " +
-				"interfaces whose names begin with veth (FELIX_INTERFACEPREFIX). An interface that is not the CNI's needs " +
-				"another MAC"}
+				"but LXD leaves out interfaces whose names begin with veth (FELIX_INTERFACEPREFIX). An interface that is " +
+				"not the CNI's needs another MAC"}
 	}
 	return OK, "MAAS can tell this node by its MACs", nil
 }

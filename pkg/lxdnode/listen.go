@@ -60,7 +60,9 @@ func (p *pass) tryListen(client lxd.InstanceServer) (State, string, error) {
 	case p.listensWell(now.address) && !now.tried():
 		return OK, now.address, nil
 	case now.address != "" && now.address != now.mark && !now.tried():
-		return Failed, "", p.foreignListen(now.address)
+		return Failed, "", wrong("set "+SettingListen+" to an address and port that LXD listens on, or have LXD listen on "+
+			"both: `lxc config set "+listenKey+" [::]:PORT`",
+			"LXD listens on %s already, where %s does not lead", now.address, p.ListenAddress)
 	case !p.write:
 		return Missing, now.describe(), nil
 	}
@@ -169,13 +171,6 @@ func (p *pass) listensWell(current string) bool {
 	return err == nil && has.serves(wanted)
 }
 
-func (p *pass) foreignListen(current string) *Error {
-	return &Error{Step: StepListen, Permanent: true,
-		Problem: fmt.Sprintf("LXD listens on %s already, where %s does not lead", current, p.ListenAddress),
-		Remedy: fmt.Sprintf("set %s to an address and port that LXD listens on, or have LXD listen on both: "+
-			"`lxc config set %s [::]:PORT`", SettingListen, listenKey)}
-}
-
 // listenError finds out why LXD could not listen, which LXD does not report: an address that the node does not have, or
 // a port that is taken.
 func listenError(client lxd.InstanceServer, address string, cause error) *Error {
@@ -196,9 +191,8 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 	}
 	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address,
 		text.Steady(cause.Error(), maxMessage))
-	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to another "+
-		"port",
-		wanted.port, SettingListen)
+	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to "+
+		"another port", wanted.port, SettingListen)
 	return e
 }
 

@@ -23,7 +23,7 @@ func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 		func() error { return p.createPool(client) })
 	switch {
 	case err != nil:
-		return Failed, "", asError(StepPool, p.describePool(), err)
+		return Failed, "", asError(StepPool, fmt.Sprintf("storage pool %s (%s)", p.StoragePool, p.StorageBackend), err)
 	case state == Missing:
 		if err := p.checkNewPool(); err != nil {
 			return Failed, "", err
@@ -32,11 +32,9 @@ func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
 	}
 	found := strings.TrimSpace(fmt.Sprintf("%s: %s %s", pool.Name, pool.Driver, pool.Config["size"]))
 	if pool.Driver != p.StorageBackend {
-		return Failed, "", &Error{Step: StepPool, Permanent: true,
-			Problem: fmt.Sprintf("the storage pool %s exists with the driver %s, not %s", pool.Name, pool.Driver,
-				p.StorageBackend),
-			Remedy: fmt.Sprintf("set %s=%s to use it, or name another pool in %s",
-				SettingStorageBackend, pool.Driver, SettingStoragePool)}
+		return Failed, "", wrong(
+			"set "+SettingStorageBackend+"="+pool.Driver+" to use it, or name another pool in "+SettingStoragePool,
+			"the storage pool %s exists with the driver %s, not %s", pool.Name, pool.Driver, p.StorageBackend)
 	}
 	if err := usable(pool); err != nil {
 		return Failed, "", err
@@ -52,18 +50,11 @@ func usable(pool *api.StoragePool) error {
 	case pool.Status == api.StoragePoolStatusCreated:
 		return nil
 	case pool.Status != api.StoragePoolStatusPending && pool.Config["source"] == "":
-		return &Error{Step: StepPool, Permanent: true,
-			Problem: fmt.Sprintf("the storage pool %s is %s: LXD was stopped while it made it", pool.Name,
-				strings.ToLower(pool.Status)),
-			Remedy: fmt.Sprintf("`lxc storage delete %s`; it is made again then", pool.Name)}
+		return wrong("`lxc storage delete "+pool.Name+"`; it is made again then",
+			"the storage pool %s is %s: LXD was stopped while it made it", pool.Name, strings.ToLower(pool.Status))
 	}
-	return &Error{Step: StepPool, Problem: fmt.Sprintf("the storage pool %s is %s", pool.Name,
-		strings.ToLower(pool.Status)),
+	return &Error{Problem: fmt.Sprintf("the storage pool %s is %s", pool.Name, strings.ToLower(pool.Status)),
 		Remedy: "LXD may still be busy with it; if it stays so, LXD's log has the reason"}
-}
-
-func (p *pass) describePool() string {
-	return fmt.Sprintf("storage pool %s (%s)", p.StoragePool, p.StorageBackend)
 }
 
 func (p *pass) createPool(client lxd.InstanceServer) error {
@@ -101,11 +92,9 @@ func (p *pass) checkRoom() error {
 	if uint64(p.StorageSizeGB) <= free {
 		return nil
 	}
-	return &Error{Step: StepPool, Permanent: true,
-		Problem: fmt.Sprintf("a storage pool of %d GB does not fit: the disk of %s has %d GB free",
-			p.StorageSizeGB, filepath.Dir(p.socket), free),
-		Remedy: fmt.Sprintf("set %s (storageSize in lxdConfig) to less, leaving room for the node, use machines with "+
-			"larger disks, or make the pool by hand: one that exists is used as it is", SettingStorageSize)}
+	return wrong("set "+SettingStorageSize+" (storageSize in lxdConfig) to less, leaving room for the node, use machines "+
+		"with larger disks, or make the pool by hand: one that exists is used as it is",
+		"a storage pool of %d GB does not fit: the disk of %s has %d GB free", p.StorageSizeGB, filepath.Dir(p.socket), free)
 }
 
 // checkDriver checks for the driver before LXD is asked for a pool. A listed driver may still not work.
@@ -114,9 +103,7 @@ func (p *pass) checkDriver() error {
 	if slices.Contains(drivers, p.StorageBackend) {
 		return nil
 	}
-	return &Error{Step: StepPool, Permanent: true,
-		Problem: fmt.Sprintf("LXD %s has no storage driver %s here, only %s", p.server.Environment.ServerVersion,
-			p.StorageBackend, strings.Join(drivers, ", ")),
-		Remedy: fmt.Sprintf("install what %s needs (kernel module, tools) and restart LXD, or set %s to one of them",
-			p.StorageBackend, SettingStorageBackend)}
+	return wrong("install what "+p.StorageBackend+" needs (kernel module, tools) and restart LXD, or set "+
+		SettingStorageBackend+" to one of them", "LXD %s has no storage driver %s here, only %s",
+		p.server.Environment.ServerVersion, p.StorageBackend, strings.Join(drivers, ", "))
 }

@@ -100,6 +100,7 @@ func (n *Node) take(ctx context.Context, p *pass, s step) (Check, error) {
 	}
 	if err != nil {
 		e := asError(s.name, "calling LXD", err)
+		e.Step = s.name
 		return Check{Name: s.name, State: Failed, Found: e.Problem, Remedy: e.Remedy}, e
 	}
 	return Check{Name: s.name, State: state, Found: found}, nil

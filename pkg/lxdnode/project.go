@@ -37,15 +37,13 @@ func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 	case state == Missing:
 		return Missing, "there is no project " + p.Project, nil
 	case project.Config["features.profiles"] != "true":
-		return Failed, "", &Error{Step: StepProject, Permanent: true,
-			Problem: fmt.Sprintf("the project %s has no profiles of its own, it uses those of the default project", p.Project),
-			Remedy: fmt.Sprintf("`lxc project set %s features.profiles true`, or name another project in %s",
-				p.Project, SettingProject)}
+		return Failed, "", wrong(
+			"`lxc project set "+p.Project+" features.profiles true`, or name another project in "+SettingProject,
+			"the project %s has no profiles of its own, it uses those of the default project", p.Project)
 	case len(missingAllowances(project)) > 0:
-		return Failed, "", &Error{Step: StepProject, Permanent: true,
-			Problem: fmt.Sprintf("the project %s is restricted so far that MAAS can't compose VMs in it", p.Project),
-			Remedy: fmt.Sprintf("`lxc project set %s %s`, or name another project in %s", p.Project,
-				strings.Join(missingAllowances(project), " "), SettingProject)}
+		return Failed, "", wrong("`lxc project set "+p.Project+" "+strings.Join(missingAllowances(project), " ")+
+			"`, or name another project in "+SettingProject,
+			"the project %s is restricted so far that MAAS can't compose VMs in it", p.Project)
 	}
 	return state, p.Project, nil
 }
@@ -100,12 +98,10 @@ func (p *pass) ensureProfile(client lxd.InstanceServer) (State, string, error) {
 	case state == Missing:
 		return Missing, fmt.Sprintf("there is no profile %s in project %s", profileName, p.Project), nil
 	case len(strangeDisks(profile)) > 0:
-		return Failed, "", &Error{Step: StepProfile, Permanent: true,
-			Problem: fmt.Sprintf("the profile %s in project %s has disks that MAAS did not ask for: %s", profileName, p.Project,
-				strings.Join(strangeDisks(profile), ", ")),
-			Remedy: fmt.Sprintf("remove them: `lxc profile device remove %s NAME --project %s`; MAAS takes only a disk that "+
-				"is named root, "+
-				"and would lose each VM that it composes", profileName, p.Project)}
+		return Failed, "", wrong("remove them: `lxc profile device remove "+profileName+" NAME --project "+p.Project+
+			"`; MAAS takes only a disk that is named root, and would lose each VM that it composes",
+			"the profile %s in project %s has disks that MAAS did not ask for: %s", profileName, p.Project,
+			strings.Join(strangeDisks(profile), ", "))
 	case len(profile.Devices) > 0:
 		return state, fmt.Sprintf("%s in project %s, with %d devices", profileName, p.Project, len(profile.Devices)), nil
 	}

@@ -18,24 +18,18 @@ func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
 	p.server = server
 	environment := server.Environment
 	if missing := missingExtensions(server); len(missing) > 0 {
-		return Failed, "", &Error{Step: StepServer, Permanent: true,
-			Problem: fmt.Sprintf("LXD %s lacks required API extensions: %s", environment.ServerVersion,
-				strings.Join(missing, ", ")),
-			Remedy: "install LXD 5.0 or newer"}
+		return Failed, "", wrong("install LXD 5.0 or newer", "LXD %s lacks required API extensions: %s",
+			environment.ServerVersion, strings.Join(missing, ", "))
 	}
 	if environment.ServerClustered {
-		return Failed, "", &Error{Step: StepServer, Permanent: true,
-			Problem: "this LXD is a member of an LXD cluster",
-			Remedy: "use LXD without clustering: MAAS makes VM hosts of all members, under the members' names, as soon as it " +
-				"has one"}
+		return Failed, "", wrong("use LXD without clustering: MAAS makes VM hosts of all members, under the members' names, "+
+			"as soon as it has one", "this LXD is a member of an LXD cluster")
 	}
 	if !runsVMs(server) {
-		return Failed, "", &Error{Step: StepServer, Permanent: true,
-			Problem: fmt.Sprintf("LXD %s can't run virtual machines here (its drivers: %s)",
-				environment.ServerVersion, strings.Join(drivers(server), ", ")),
-			Remedy: "switch on virtualization in the firmware, check that /dev/kvm exists and that `modprobe vhost_vsock` " +
-				"works, " +
-				"install QEMU where LXD comes from a Debian package, and restart LXD; LXD's log has the reason"}
+		return Failed, "", wrong("switch on virtualization in the firmware, check that /dev/kvm exists and that `modprobe "+
+			"vhost_vsock` works, install QEMU where LXD comes from a Debian package, and restart LXD; LXD's log has the "+
+			"reason", "LXD %s can't run virtual machines here (its drivers: %s)", environment.ServerVersion,
+			strings.Join(drivers(server), ", "))
 	}
 	return OK, fmt.Sprintf("LXD %s, drivers %s", environment.ServerVersion, strings.Join(drivers(server), ", ")), nil
 }
