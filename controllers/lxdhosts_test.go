@@ -34,6 +34,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/emptyimage"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -397,11 +398,16 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	l.must(err)
 	t.Cleanup(there.Close)
 	marks := lxdhost.Marks{Owner: "owner1", Machine: "machine1"}
-	err = there.Create(t.Context(), lxdhost.Spec{
+	image, err := emptyimage.New(t.Context(), "vm-1")
+	l.must(err)
+	l.must(there.Upload(t.Context(), "custom/vm-1", image, func(int64) {}))
+	seen, err := new(lxdhost.Connections).Read(t.Context(), l.options, 0)
+	l.must(err)
+	l.must(there.Clone(t.Context(), lxdhost.Spec{
 		Name: "vm-1", Marks: marks, MAC: lxdhost.DeriveMAC(marks.Owner, "vm-1"), Cores: 1, MemoryMiB: 256, Bridge: "br0",
 		Root: lxdhost.Disk{Pool: "default", Bytes: 64 << 20}, Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
-	})
-	l.must(err)
+		Boot: lxdhost.Boot{Fingerprint: image.Fingerprint},
+	}, seen))
 	l.must(w.client.Delete(t.Context(), host))
 	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.VMsOnHostReason)
 	if c := conditions.Get(host, infrav1.ReadyCondition); c.Reason != infrav1.DeletingReason || !strings.Contains(c.Message, "vm-1") {

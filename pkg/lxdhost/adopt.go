@@ -20,16 +20,7 @@ import (
 // again. The error is an *Error: KindNotFound, KindConflict if the VM has other marks or other addresses, or one of the
 // connection or of LXD.
 func (h *Host) Adopt(ctx context.Context, name string, marks Marks, addresses []string) error {
-	doing := "adopting the VM " + name
-	s, end, err := h.session(ctx, "adopt")
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	defer end()
-	if err := s.adopt(name, marks, addresses); err != nil {
-		return h.fail(doing, err)
-	}
-	return nil
+	return h.in(ctx, "adopt", "adopting the VM "+name, func(s *session) error { return s.adopt(name, marks, addresses) })
 }
 
 func (s *session) adopt(name string, marks Marks, addresses []string) error {

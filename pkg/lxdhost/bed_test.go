@@ -46,6 +46,9 @@ type bed struct {
 	// direct and options lead to LXD and to the proxy.
 	direct, options Options
 	host            *Host
+	// aside is what the test itself asks, beside the proxy. uploaded is done when LXD has the image of spec.
+	aside    *Host
+	uploaded *sync.Once
 }
 
 func newBed(t *testing.T) *bed {
@@ -57,7 +60,7 @@ func newBed(t *testing.T) *bed {
 // anotherBed is a further one in a test.
 func anotherBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, daemon: lxdtest.Start(t, lxdbed.Options{})}
+	b := &bed{t: t, daemon: lxdtest.Start(t, lxdbed.Options{}), uploaded: &sync.Once{}}
 	b.all = lxdtest.Connect(t, b.daemon.Socket())
 	b.server = b.all.UseProject(project)
 	b.must(b.all.CreateStoragePool(api.StoragePoolsPost{Name: pool, Driver: "dir"}))
@@ -82,7 +85,7 @@ func anotherBed(t *testing.T) *bed {
 	b.between = startProxy(t, b.direct)
 	b.options = b.direct
 	b.options.Address, b.options.ServerCertificate, b.options.Dial = b.between.Address, b.between.Certificate, nil
-	b.host = b.connect(b.options)
+	b.host, b.aside = b.connect(b.options), b.connect(b.direct)
 	return b
 }
 
@@ -126,12 +129,28 @@ func spec(name string) Spec {
 	return Spec{
 		Name: name, Marks: ours, MAC: DeriveMAC(ours.Owner, name), Cores: 1, MemoryMiB: 256,
 		Root: Disk{Pool: pool, Bytes: 64 << 20}, Bridge: "br0", Overcommit: Overcommit{Cores: 100, Memory: 100},
+		Boot: Boot{Fingerprint: tiny().Fingerprint},
 	}
+}
+
+// seen is what LXD has, with the image of spec.
+func (b *bed) seen() Reading {
+	b.t.Helper()
+	b.uploaded.Do(func() { b.must(b.aside.Upload(b.t.Context(), "of-specs", tiny(), ignore)) })
+	seen, err := b.aside.read(b.t.Context())
+	b.must(err)
+	return seen
+}
+
+// clone makes a VM by what LXD has.
+func (b *bed) clone(h *Host, s Spec) error {
+	b.t.Helper()
+	return h.Clone(b.t.Context(), s, b.seen())
 }
 
 func (b *bed) create(s Spec) VM {
 	b.t.Helper()
-	b.must(b.host.Create(b.t.Context(), s))
+	b.must(b.clone(b.host, s))
 	vm, err := b.host.Find(b.t.Context(), s.Name, s.Marks)
 	b.must(err)
 	return vm
@@ -152,8 +171,9 @@ func (b *bed) instance(name string) *api.Instance {
 func (b *bed) foreign(server lxd.InstanceServer, name string, config map[string]string) {
 	b.t.Helper()
 	s := spec(name)
-	request := s.request(&api.Network{Name: "br0"})
-	request.Config = config
+	request := s.request(Bridge{Name: "br0"})
+	request.Config, request.Source = config, api.InstanceSource{Type: api.SourceTypeNone}
+	delete(request.Devices, seedDevice)
 	request.Devices[nicDevice]["hwaddr"] = DeriveMAC("foreign", name).String()
 	operation, err := server.CreateInstance(request)
 	lxdtest.Finish(b.t, operation, err)

@@ -5,8 +5,6 @@ package lxdhost
 import (
 	"context"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/canonical/lxd/shared/api"
 )
@@ -56,20 +54,16 @@ type Bridge struct {
 // storage-pools) and one more for each of the pools, all of them if none is named. One that is missing is not in the
 // result. The error is an *Error.
 func (h *Host) Capacity(ctx context.Context, pools ...string) (Capacity, error) {
-	s, end, err := h.session(ctx, "read")
-	if err != nil {
-		return Capacity{}, h.fail("reading the capacity", err)
-	}
-	defer end()
 	c := Capacity{Version: h.version}
-	for _, read := range []func(*Capacity) error{
-		s.readBridges, s.readProject, s.readResources, func(c *Capacity) error { return s.readPools(c, pools) },
-	} {
-		if err := read(&c); err != nil {
-			return Capacity{}, h.fail("reading the capacity", err)
+	err := h.in(ctx, "read", "reading the capacity", func(s *session) error {
+		for _, read := range []func(*Capacity) error{s.readBridges, s.readProject, s.readResources} {
+			if err := read(&c); err != nil {
+				return err
+			}
 		}
-	}
-	return c, nil
+		return s.readPools(&c, pools)
+	})
+	return c, err
 }
 
 func (s *session) readResources(c *Capacity) error {
@@ -79,35 +73,7 @@ func (s *session) readResources(c *Capacity) error {
 	}
 	c.Architecture, c.Cores = resources.CPU.Architecture, int(resources.CPU.Total)
 	c.MemoryMiB, c.MemoryUsedMiB = int64(resources.Memory.Total>>20), int64(resources.Memory.Used>>20)
-	s.hardware.set(c.Cores, c.MemoryMiB)
 	return nil
-}
-
-// hardware is what a host had when it was read last: LXD examines all devices for that, which takes long on large
-// hosts.
-type hardware struct {
-	mu        sync.Mutex
-	read      time.Time
-	cores     int
-	memoryMiB int64
-}
-
-func (h *hardware) set(cores int, memoryMiB int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.read, h.cores, h.memoryMiB = time.Now(), cores, memoryMiB
-}
-
-// readHardware sets the cores and the memory that a host has, as read at most checkAgain ago.
-func (s *session) readHardware(c *Capacity) error {
-	s.hardware.mu.Lock()
-	known := !s.hardware.read.IsZero() && time.Since(s.hardware.read) < checkAgain
-	c.Cores, c.MemoryMiB = s.hardware.cores, s.hardware.memoryMiB
-	s.hardware.mu.Unlock()
-	if known {
-		return nil
-	}
-	return s.readResources(c)
 }
 
 func (s *session) readBridges(c *Capacity) error {

@@ -4,9 +4,18 @@ package lxdhost
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // seedDevice is the device on which cloud-init finds what the VM's configuration has for it.
@@ -28,22 +37,82 @@ type Boot struct {
 	UserData, VendorData, NetworkConfig string
 }
 
-// Clone makes a VM from the image in Spec.Boot, stopped: it boots with UEFI, without secure boot, from its root disk,
-// which is as large as wanted.
-//
-// A VM of the name with the same marks is left as it is, but for missing further disks. Where Create asks LXD whether
-// there is room, Clone goes by what was read of the host; see Connections.Read.
-//
-// It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM POST instances and GET
-// operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for further disks the same calls as
-// Create.
-//
-// The error is that of Create. KindOther is also for an image that the project lacks, or that is larger than the root
-// disk.
-func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
-	return h.make(ctx, spec, spec.validateBoot, func(s *session) (devices, error) { return s.findOrClone(spec, seen) })
+// Spec is a VM to be made.
+type Spec struct {
+	// Name is the VM's hostname, too.
+	Name  string
+	Marks Marks
+	// MAC is a unicast address that no instance of the project has; see DeriveMAC.
+	MAC net.HardwareAddr
+	// Cores and MemoryMiB are above 0.
+	Cores     int
+	MemoryMiB int64
+	// Root is the disk that the VM boots from.
+	Root Disk
+	// Boot is what is on it.
+	Boot Boot
+	// Disks are further, empty disks.
+	Disks []Disk
+	// Bridge of the host, managed by LXD or not, that the VM is attached to.
+	Bridge string
+	// Profiles of the project, applied in this order, before everything else. None: not even LXD's profile default.
+	Profiles []string
+	// Devices in LXD's form, by name, in addition to the VM's own: root, eth0, disk1, disk2 and so on.
+	Devices map[string]map[string]string
+	// Overcommit is how much of the host may be promised.
+	Overcommit Overcommit
+	// SendBefore is when it is too late to begin with a new VM: nobody may expect it any more. The zero time is no
+	// limit.
+	SendBefore time.Time
 }
 
+// Disk is a disk in a storage pool. Bytes is above 0.
+type Disk struct {
+	Pool  string
+	Bytes int64
+}
+
+// Overcommit has ratios of what may be promised to what there is. 0 stands for 1.
+type Overcommit struct {
+	Cores, Memory, Disk float64
+}
+
+// Clone makes a VM from the image in Spec.Boot, stopped: it boots with UEFI, without secure boot, from its root disk,
+// which is as large as wanted. Further disks are added to it afterwards.
+//
+// A VM of the name with the same marks is left as it is, but for missing further disks. Before a new one is made, Clone
+// checks that the bridge, the pools and room are there, and that no instance of the project has the MAC address, by what
+// was read of the host; see Connections.Read.
+//
+// It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM POST instances and GET
+// operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for n further disks n times GET
+// instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
+//
+// The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, KindTooLate, or
+// one of the connection or of LXD. KindOther is also for an image that the project lacks, or that is larger than the
+// root disk. After KindUnreachable and KindUnfinished the VM may appear later; Clone finds it then.
+func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
+	return h.in(ctx, "create", "creating the VM "+spec.Name, func(s *session) error {
+		if err := spec.validate(); err != nil {
+			return err
+		}
+		devices, err := s.findOrClone(spec, seen)
+		if err != nil {
+			return err
+		}
+		if err := s.addDisks(devices, spec); err != nil {
+			failed := classify(err)
+			// The VM is there.
+			return &Error{Kind: failed.Kind, Problem: failed.Problem, Sent: true, cause: failed.cause}
+		}
+		return nil
+	})
+}
+
+// devices are those of an instance, by name.
+type devices map[string]map[string]string
+
+// findOrClone returns the devices that the VM has.
 func (s *session) findOrClone(spec Spec, seen Reading) (devices, error) {
 	has, err := s.made(spec.Name, spec.Marks)
 	if err == nil || KindOf(err) != KindNotFound {
@@ -56,29 +125,151 @@ func (s *session) findOrClone(spec Spec, seen Reading) (devices, error) {
 	if err != nil {
 		return nil, err
 	}
-	has, err = s.create(spec, bridge)
+	has, err = s.create(spec.request(bridge))
 	return has, sent(err)
 }
 
-// validateBoot is validate for Clone.
-func (s Spec) validateBoot() error {
-	if s.Boot == nil {
-		return problem(KindInvalid, "an image is needed")
+// cloneTries is how often LXD is asked for a VM from an image, if it fails and the VM is not there. LXD 5.0 fails now
+// and then when it is busy: it does not wait for what qemu-img says of the image.
+const cloneTries = 3
+
+// create sends the request that makes the VM, again if LXD failed to unpack its image.
+func (s *session) create(request api.InstancesPost) (has devices, err error) {
+	for range cloneTries {
+		has, err = s.createOnce(request)
+		if !guard.Is[*errOperation](err) {
+			break
+		}
 	}
-	// LXD takes a part of a fingerprint for the first image that begins with it.
-	if sum, err := hex.DecodeString(s.Boot.Fingerprint); err != nil || len(sum) != 32 {
-		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Boot.Fingerprint)
-	}
-	return s.validate()
+	return has, err
 }
 
-// addTo makes a request that of a VM with an image.
-func (b *Boot) addTo(request *api.InstancesPost) {
-	request.Source = api.InstanceSource{Type: api.SourceTypeImage, Fingerprint: b.Fingerprint}
-	for key, value := range map[string]string{keyUserData: b.UserData, keyVendorData: b.VendorData,
-		keyNetworkConfig: b.NetworkConfig} {
-		if value != "" {
-			request.Config[key] = value
+// createOnce sends the request that makes the VM. If that did not succeed, what counts is whether the VM is there.
+func (s *session) createOnce(request api.InstancesPost) (devices, error) {
+	changed := s.run(http.MethodPost, s.url("instances"), request)
+	if changed == nil {
+		return request.Devices, nil
+	}
+	if KindOf(changed) == KindUnfinished || classify(changed).unsent {
+		return nil, changed
+	}
+	has, err := s.made(request.Name, marksOf(request.Config))
+	switch {
+	case err == nil:
+		return has, nil
+	case KindOf(err) == KindConflict, KindOf(err) == KindUnfinished:
+		return nil, err
+	case api.StatusErrorCheck(changed, http.StatusBadRequest):
+		known := classify(changed)
+		known.Kind = KindInvalid
+		return nil, known
+	}
+	return nil, changed
+}
+
+// made returns the devices of a VM that carries the marks. LXD shows it from the beginning, and it is gone if its
+// creation fails in the end: KindUnfinished as long as that is under way.
+func (s *session) made(name string, marks Marks) (devices, error) {
+	found, _, err := s.prove(name, marks)
+	if err != nil {
+		return nil, err
+	}
+	operations, err := s.client.GetOperations()
+	if err != nil {
+		return nil, sent(uncertain(err))
+	}
+	path := s.url("instances", name).URL.Path
+	isOfIt := func(o api.Operation) bool {
+		return !o.StatusCode.IsFinal() && slices.Contains(o.Resources["instances"], path)
+	}
+	if slices.ContainsFunc(operations, isOfIt) {
+		return nil, sent(problem(KindUnfinished, "LXD is still at work on the VM %s", name))
+	}
+	return found.Devices, nil
+}
+
+// validate checks what LXD would not, or not at once.
+func (s Spec) validate() error {
+	// LXD takes a part of a fingerprint for the first image that begins with it.
+	sum, err := hex.DecodeString(s.Boot.Fingerprint)
+	switch {
+	case err != nil || len(sum) != sha256.Size:
+		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Boot.Fingerprint)
+	case s.Name == "":
+		return problem(KindInvalid, "a name is needed")
+	case !s.Marks.valid():
+		return problem(KindInvalid, "marks are needed: an owner and a machine")
+	case len(s.MAC) != 6 || s.MAC[0]&1 != 0:
+		return problem(KindInvalid, "%q is no MAC address of one interface", s.MAC)
+	case s.Cores <= 0 || s.MemoryMiB <= 0:
+		return problem(KindInvalid, "cores and memory must be above 0")
+	case s.Bridge == "":
+		return problem(KindInvalid, "a bridge is needed")
+	case s.Overcommit.Cores < 0 || s.Overcommit.Memory < 0 || s.Overcommit.Disk < 0:
+		return problem(KindInvalid, "overcommit must not be below 0")
+	}
+	for _, disk := range s.allDisks() {
+		if disk.Pool == "" || disk.Bytes <= 0 {
+			return problem(KindInvalid, "each disk needs a storage pool, and a size above 0")
 		}
+	}
+	own := s.devices(Bridge{})
+	for i := range s.Disks {
+		own[diskDevice(i)] = nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Devices)) {
+		if _, taken := own[name]; taken {
+			return problem(KindInvalid, "the device %s is the VM's own", name)
+		}
+	}
+	return nil
+}
+
+func (s Spec) allDisks() []Disk { return append([]Disk{s.Root}, s.Disks...) }
+
+// request returns the call that makes the VM. Names of volumes are in it before these are made, so that Delete finds
+// them wherever Clone was interrupted.
+func (s Spec) request(bridge Bridge) api.InstancesPost {
+	config := s.Marks.config()
+	config["limits.cpu"] = strconv.Itoa(s.Cores)
+	config["limits.memory"] = strconv.FormatInt(s.MemoryMiB<<20, 10)
+	config["security.secureboot"] = "false"
+	if volumes := s.volumes(); len(volumes) > 0 {
+		config[keyVolumes] = formatVolumes(volumes)
+	}
+	for key, value := range map[string]string{keyUserData: s.Boot.UserData, keyVendorData: s.Boot.VendorData,
+		keyNetworkConfig: s.Boot.NetworkConfig} {
+		if value != "" {
+			config[key] = value
+		}
+	}
+	devices := maps.Clone(s.Devices)
+	if devices == nil {
+		devices = map[string]map[string]string{}
+	}
+	maps.Copy(devices, s.devices(bridge))
+	return api.InstancesPost{
+		Name: s.Name, Type: api.InstanceTypeVM,
+		Source: api.InstanceSource{Type: api.SourceTypeImage, Fingerprint: s.Boot.Fingerprint},
+		InstancePut: api.InstancePut{
+			Profiles: append([]string{}, s.Profiles...), // LXD takes null for its profile default
+			Config:   config, Devices: devices,
+		},
+	}
+}
+
+// devices returns the VM's own. A project may allow only networks that LXD manages, which it knows by the key network.
+func (s Spec) devices(bridge Bridge) map[string]map[string]string {
+	nic := map[string]string{"type": "nic", "name": nicDevice, "hwaddr": s.MAC.String(), "boot.priority": "0"}
+	if bridge.Managed {
+		nic["network"] = bridge.Name
+	} else {
+		nic["nictype"], nic["parent"] = "bridged", bridge.Name
+	}
+	return map[string]map[string]string{
+		rootDevice: {"type": "disk", "path": "/", "pool": s.Root.Pool, "size": strconv.FormatInt(s.Root.Bytes, 10),
+			"boot.priority": "1"},
+		nicDevice:  nic,
+		seedDevice: {"type": "disk", "source": "cloud-init:config"},
 	}
 }

@@ -4,13 +4,16 @@ package lxdhost
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,12 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const (
-	callsOfClone      = 3
-	callsOfCloneAgain = 2
-	// imageBytes is the size of the disk in the tests' images.
-	imageBytes = 32 << 20
-)
+// imageBytes is the size of the disk in the tests' images.
+const imageBytes = 32 << 20
 
 // architecture is this computer's, in Linux's words.
 var architecture = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
@@ -31,16 +30,40 @@ var architecture = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runt
 // aDisk is an empty disk in the format qcow2. Disks with other content are other images.
 func (b *bed) aDisk(content string) []byte {
 	b.t.Helper()
-	path := filepath.Join(b.t.TempDir(), "disk")
-	b.must(os.WriteFile(path, []byte(content), 0o600))
-	b.must(os.Truncate(path, imageBytes))
-	if out, err := exec.CommandContext(b.t.Context(), "qemu-img", "convert", "-f", "raw", "-O", "qcow2", path, path+".qcow2").CombinedOutput(); err != nil {
-		b.t.Fatalf("%v: %s", err, out)
-	}
-	disk, err := os.ReadFile(path + ".qcow2")
+	disk, err := diskIn(b.t.Context(), b.t.TempDir(), content)
 	b.must(err)
 	return disk
 }
+
+func diskIn(ctx context.Context, dir, content string) ([]byte, error) {
+	path := filepath.Join(dir, "disk")
+	if err := errors.Join(os.WriteFile(path, []byte(content), 0o600), os.Truncate(path, imageBytes)); err != nil {
+		return nil, err
+	}
+	if out, err := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", path, path+".qcow2").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return os.ReadFile(path + ".qcow2")
+}
+
+// tiny is the image of spec.
+var tiny = sync.OnceValue(func() *ImageFile {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "tiny-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	disk, err := diskIn(ctx, dir, "of specs")
+	if err != nil {
+		panic(err)
+	}
+	image, err := NewImageFile(ctx, section(string(disk)), nil, architecture, ignore)
+	if err != nil {
+		panic(err)
+	}
+	return image
+})
 
 // upload returns the fingerprint.
 func (b *bed) upload(alias, content string) string {
@@ -60,7 +83,7 @@ func (b *bed) reading() Reading {
 // cloned is spec with an image.
 func cloned(name, fingerprint string) Spec {
 	s := spec(name)
-	s.Boot = &Boot{
+	s.Boot = Boot{
 		Fingerprint: fingerprint, UserData: "#cloud-config\npassword: secret\n", NetworkConfig: "version: 2\n", VendorData: "#cloud-config\n{}\n",
 	}
 	return s
@@ -97,13 +120,17 @@ func TestTheLifeOfAClone(t *testing.T) {
 func (b *bed) checkClone(s Spec) {
 	b.t.Helper()
 	found := b.instance(s.Name)
-	for key, want := range map[string]string{
-		"cloud-init.user-data": s.Boot.UserData, "cloud-init.network-config": s.Boot.NetworkConfig, "cloud-init.vendor-data": s.Boot.VendorData,
-		"volatile.base_image": s.Boot.Fingerprint, "limits.cpu": "1", "security.secureboot": "false", keyOwner: ours.Owner, keyMachine: ours.Machine,
-	} {
-		if found.Config[key] != want {
-			b.t.Errorf("%s is %q, want %q", key, found.Config[key], want)
-		}
+	config := maps.Clone(found.Config)
+	maps.DeleteFunc(config, func(key, _ string) bool {
+		return key != keyBaseImage && (strings.HasPrefix(key, "volatile.") || strings.HasPrefix(key, "image."))
+	})
+	wantConfig := map[string]string{
+		keyUserData: s.Boot.UserData, keyNetworkConfig: s.Boot.NetworkConfig, keyVendorData: s.Boot.VendorData,
+		keyBaseImage: s.Boot.Fingerprint, "limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
+		keyOwner: ours.Owner, keyMachine: ours.Machine, keyManagement: ours.Management,
+	}
+	if diff := cmp.Diff(wantConfig, config); diff != "" {
+		b.t.Errorf("config (-want +got):\n%s", diff)
 	}
 	want := map[string]map[string]string{
 		"root":       {"type": "disk", "path": "/", "pool": pool, "size": fmt.Sprint(s.Root.Bytes), "boot.priority": "1"},
@@ -118,39 +145,41 @@ func (b *bed) checkClone(s Spec) {
 	}
 }
 
-func TestACloneWithFurtherDisks(t *testing.T) {
-	b := newBed(t)
-	s := cloned("vm", b.upload("tiny", "a"))
-	s.Disks = []Disk{{pool, 2 << 20}}
-	b.counted("Clone", callsOfClone+callsOfADisk+callsOfAddingDisks, func() error { return b.host.Clone(t.Context(), s, b.seenBefore()) })
-	if got := b.volumes(); len(got) != 1 {
-		t.Errorf("volumes %v", got)
-	}
-	b.must(b.host.Start(t.Context(), "vm", ours))
-	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
-	if left := b.volumes(); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
-}
-
-// seenBefore is reading by LXD's socket's side: its calls are not counted.
-func (b *bed) seenBefore() Reading {
-	b.t.Helper()
-	seen, err := b.connect(b.direct).read(b.t.Context())
-	b.must(err)
-	return seen
-}
-
 func TestCloneChecksWhatLXDDoesNot(t *testing.T) {
 	b := newBed(t)
 	fingerprint := b.upload("tiny", "a")
+	b.must(b.server.CreateProfile(api.ProfilesPost{Name: "four", ProfilePut: api.ProfilePut{
+		Config: map[string]string{"limits.cpu": "4"}, Devices: map[string]map[string]string{"extra": {"type": "none"}},
+	}}))
 	b.create(spec("first"))
 	b.foreign(b.server, "theirs", theirs.config())
+	b.foreign(b.server, "chosen", map[string]string{"volatile.eth1.hwaddr": "00:16:3e:00:00:01"})
 	seen := b.reading()
 	for name, test := range map[string]struct {
 		change func(*Spec)
 		want   Kind
 	}{
+		"a network that is no bridge": {func(s *Spec) { s.Bridge = "eth0" }, KindBridge},
+		"a missing pool of a disk":    {func(s *Spec) { s.Disks = []Disk{{"missing", 1 << 20}} }, KindPool},
+		"one that LXD remembers":      {func(s *Spec) { s.MAC = []byte{0, 0x16, 0x3e, 0, 0, 1} }, KindMACInUse},
+		"more than may be promised":   {func(s *Spec) { s.Cores, s.Overcommit.Cores = 2*seen.Cores, 2 }, KindNoRoom},
+		"disks that are too large": {func(s *Spec) {
+			s.Root.Bytes, s.Overcommit.Disk = seen.Pools[0].TotalBytes, 2
+			s.Disks = []Disk{{pool, seen.Pools[0].TotalBytes}}
+		}, KindNoRoom},
+		"a name that LXD refuses":    {func(s *Spec) { s.Name = "no_name" }, KindInvalid},
+		"no name":                    {func(s *Spec) { s.Name = "" }, KindInvalid},
+		"no owner":                   {func(s *Spec) { s.Marks.Owner = "" }, KindInvalid},
+		"no machine":                 {func(s *Spec) { s.Marks.Machine = "" }, KindInvalid},
+		"no bridge":                  {func(s *Spec) { s.Bridge = "" }, KindInvalid},
+		"no cores":                   {func(s *Spec) { s.Cores = 0 }, KindInvalid},
+		"no size":                    {func(s *Spec) { s.Root.Bytes = 0 }, KindInvalid},
+		"a MAC address of many":      {func(s *Spec) { s.MAC = []byte{1, 0, 0, 0, 0, 1} }, KindInvalid},
+		"no MAC address":             {func(s *Spec) { s.MAC = nil }, KindInvalid},
+		"a ratio below 0":            {func(s *Spec) { s.Overcommit.Disk = -1 }, KindInvalid},
+		"its own device twice":       {func(s *Spec) { s.Devices = map[string]map[string]string{"eth0": {"type": "none"}} }, KindInvalid},
+		"a missing profile":          {func(s *Spec) { s.Profiles = []string{"missing"} }, KindOther},
+		"a device that is none":      {func(s *Spec) { s.Devices = map[string]map[string]string{"a": {"type": "wrong"}} }, KindOther},
 		"a missing bridge":           {func(s *Spec) { s.Bridge = "br7" }, KindBridge},
 		"a missing pool":             {func(s *Spec) { s.Root.Pool = "missing" }, KindPool},
 		"a MAC address in use":       {func(s *Spec) { s.MAC = DeriveMAC(ours.Owner, "first") }, KindMACInUse},
@@ -158,7 +187,7 @@ func TestCloneChecksWhatLXDDoesNot(t *testing.T) {
 		"more memory than there is":  {func(s *Spec) { s.MemoryMiB, s.Overcommit.Memory = seen.MemoryMiB, 1 }, KindNoRoom},
 		"a disk that is too large":   {func(s *Spec) { s.Root.Bytes = seen.Pools[0].TotalBytes }, KindNoRoom},
 		"another's name":             {func(s *Spec) { s.Name = "theirs" }, KindConflict},
-		"no image":                   {func(s *Spec) { s.Boot = nil }, KindInvalid},
+		"no image":                   {func(s *Spec) { s.Boot = Boot{} }, KindInvalid},
 		"a part of a fingerprint":    {func(s *Spec) { s.Boot.Fingerprint = fingerprint[:12] }, KindInvalid},
 		"an alias":                   {func(s *Spec) { s.Boot.Fingerprint = "tiny" }, KindInvalid},
 		"an image that is not there": {func(s *Spec) { s.Boot.Fingerprint = strings.Repeat("ab", 32) }, KindOther},
@@ -170,32 +199,20 @@ func TestCloneChecksWhatLXDDoesNot(t *testing.T) {
 			s := cloned("second", fingerprint)
 			test.change(&s)
 			wantKind(t, b.host.Clone(t.Context(), s, seen), test.want)
-			if vm := b.in(t).instance("second"); vm != nil {
-				t.Errorf("there is %+v", vm)
+			if vms, err := b.host.List(t.Context()); err != nil || len(vms) != 2 {
+				t.Errorf("there are %v, %v", vms, err)
 			}
 		})
 	}
-}
-
-// A VM that a lost call made, at once or late, is found by the next one; it is stopped until it is started.
-func TestACloneIsResumedWhereverItWasCutOff(t *testing.T) {
-	b := newBed(t)
-	fingerprint := b.upload("tiny", "a")
-	cases(t, 1, func(t *testing.T, name string, change middleware, seen func() int) {
-		b := b.in(t)
-		s, room := cloned(name, fingerprint), b.seenBefore()
-		b.between.set(change)
-		err := b.host.Clone(t.Context(), s, room)
-		b.between.set(nil)
-		seen()
-		if kind := KindOf(err); !slices.Contains(busyWithWhatWasLost, kind) {
-			t.Errorf("the error is of the kind %s: %v", kind, err)
-		}
-		b.eventually(func() error { return b.host.Clone(t.Context(), s, room) })
-		b.checkClone(s)
-		b.eventually(func() error { return b.host.Delete(t.Context(), name, ours, time.Time{}) })
-		b.wantGone(name)
-	})
+	s := spec("second")
+	s.Profiles, s.Cores = []string{"four"}, 2
+	s.Devices = map[string]map[string]string{"extra": {"type": "none"}, "more": {"type": "none"}}
+	if vm := b.create(s); vm.Cores != 2 {
+		t.Errorf("with a profile: %+v", vm)
+	}
+	if found := b.instance("second"); len(found.ExpandedDevices) != 5 {
+		t.Errorf("devices %v", found.ExpandedDevices)
+	}
 }
 
 // LXD looks into an image only when a VM is made from it.

@@ -69,7 +69,6 @@ type Host struct {
 	sendWithin       time.Duration
 	transport        transport
 	version          string
-	hardware         *hardware
 }
 
 // Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0
@@ -79,8 +78,7 @@ func Connect(ctx context.Context, o Options) (*Host, error) { return connect(ctx
 
 // connect is Connect, with the circuit of an earlier connection.
 func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, error) {
-	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), sendWithin: sendWithin,
-		hardware: &hardware{}}
+	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), sendWithin: sendWithin}
 	secure, err := o.security()
 	if err != nil {
 		return nil, h.fail("connecting", err)
@@ -97,9 +95,6 @@ func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, err
 
 // Close closes the connections that are kept. The Host can still be used.
 func (h *Host) Close() { h.transport.inner.CloseIdleConnections() }
-
-// Version is LXD's, as of Connect.
-func (h *Host) Version() string { return h.version }
 
 // check reads the server and the project.
 func (h *Host) check(ctx context.Context) (*api.Server, error) {
@@ -176,14 +171,15 @@ func isCertificate(chain []*x509.Certificate, der []byte) bool {
 	return len(chain) > 0 && bytes.Equal(chain[0].Raw, der)
 }
 
+// Server returns the LXD that the options are for: the one at the address, with the certificate.
+func (o Options) Server() guard.Server { return guard.ServerAt(o.Address, o.ServerCertificate) }
+
 // session is one method's calls.
 type session struct {
 	ctx     context.Context
 	client  lxd.InstanceServer
 	project string
-	// hardware is the host's.
-	hardware *hardware
-	turn     *turn
+	turn    *turn
 	// vm is the id of the VM that was proven first; nil before.
 	vm *string
 }
@@ -203,6 +199,16 @@ func (h *Host) session(ctx context.Context, operation string) (s *session, end f
 		end()
 		return nil, nil, problem(KindInvalid, "the address: %v", err)
 	}
-	s = &session{ctx: ctx, client: client.UseProject(h.project), project: h.project, hardware: h.hardware, turn: turn}
+	s = &session{ctx: ctx, client: client.UseProject(h.project), project: h.project, turn: turn}
 	return s, end, nil
+}
+
+// in does something in a session, and adds to its error what was being done.
+func (h *Host) in(ctx context.Context, operation, doing string, do func(*session) error) error {
+	s, end, err := h.session(ctx, operation)
+	if err != nil {
+		return h.fail(doing, err)
+	}
+	defer end()
+	return h.fail(doing, do(s))
 }

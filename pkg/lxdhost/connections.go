@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// checkAgain is how long a connection that was checked is trusted to have the same project and rights, and a host
-	// the same hardware.
+	// checkAgain is how long a connection that was checked is trusted to have the same project and rights.
 	checkAgain = 10 * time.Minute
 	// forgetAfter is how long a connection is kept that nobody uses: that of each Secret that a host had.
 	forgetAfter = 5 * time.Minute
@@ -101,20 +100,16 @@ func (h *Host) read(ctx context.Context) (Reading, error) {
 	if err != nil {
 		return Reading{}, err
 	}
-	s, end, err := h.session(ctx, "read")
-	if err != nil {
-		return Reading{}, h.fail("reading the project", err)
-	}
-	defer end()
-	instances, err := s.client.GetInstances(api.InstanceTypeAny)
-	if err == nil {
+	err = h.in(ctx, "read", "reading the project", func(s *session) error {
+		instances, err := s.client.GetInstances(api.InstanceTypeAny)
+		if err != nil {
+			return err
+		}
+		r.Capacity, r.VMs, r.MACs, r.Disk = capacity, marked(instances), macAddresses(instances), allocatedDisk(instances)
 		r.Images, err = s.images(instances)
-	}
-	if err != nil {
-		return Reading{}, h.fail("reading the project", err)
-	}
-	r.Capacity, r.VMs, r.MACs, r.Disk = capacity, marked(instances), macAddresses(instances), allocatedDisk(instances)
-	return r, nil
+		return err
+	})
+	return r, err
 }
 
 // acquire waits for the other callers, until the context ends.

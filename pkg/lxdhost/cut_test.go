@@ -17,7 +17,7 @@ import (
 
 // Writes of the methods, for a VM with one further disk.
 const (
-	writesOfCreate        = 3 // the VM, its volume, both together
+	writesOfClone         = 3 // the VM, its volume, both together
 	writesOfDelete        = 3 // apart again, the volume, the VM
 	writesOfDeleteRunning = 2 // its mark, power
 )
@@ -60,24 +60,22 @@ func (b *bed) wantGone(name string) {
 // busyWithWhatWasLost are the kinds of errors of a call after which LXD may still do it.
 var busyWithWhatWasLost = []Kind{"", KindUnreachable, KindUnfinished, KindOther}
 
-func TestCreateIsResumedWhereverItWasCutOff(t *testing.T) {
+// A VM that a lost call made, at once or late, is found by the next one; it is stopped until it is started.
+func TestACloneIsResumedWhereverItWasCutOff(t *testing.T) {
 	b := newBed(t)
-	cases(t, writesOfCreate, func(t *testing.T, name string, change middleware, seen func() int) {
+	cases(t, writesOfClone, func(t *testing.T, name string, change middleware, seen func() int) {
 		b := b.in(t)
 		for _, again := range []bool{true, false} {
-			s := withDisk(name)
+			s, room := withDisk(name), b.seen()
 			b.between.set(change)
-			err := b.host.Create(t.Context(), s)
+			err := b.host.Clone(t.Context(), s, room)
 			b.between.set(nil)
 			seen()
 			if kind := KindOf(err); !slices.Contains(busyWithWhatWasLost, kind) {
 				t.Errorf("the error is of the kind %s: %v", kind, err)
 			}
 			if again {
-				b.eventually(func() error {
-					err := b.host.Create(t.Context(), s)
-					return err
-				})
+				b.eventually(func() error { return b.host.Clone(t.Context(), s, room) })
 				b.checkDisks(s)
 			}
 			// Also what is only half made is found and deleted.
@@ -141,9 +139,7 @@ func TestAnOperationThatCannotBeFollowed(t *testing.T) {
 					t.Errorf("%s: no operation was waited for", what)
 				}
 			}
-			follow("create", func() error {
-				return b.host.Create(t.Context(), spec(name))
-			})
+			follow("clone", func() error { return b.clone(b.host, spec(name)) })
 			follow("start", func() error { return b.host.Start(t.Context(), name, ours) })
 			follow("stop", func() error { return b.host.Stop(t.Context(), name, ours, time.Time{}) })
 			follow("delete", func() error { return b.host.Delete(t.Context(), name, ours, time.Time{}) })
@@ -186,7 +182,7 @@ func TestAnOutcomeThatIsNotKnownIsNoRefusal(t *testing.T) {
 				})
 			})
 			defer b.between.set(nil)
-			err := b.host.Create(t.Context(), spec("later"))
+			err := b.clone(b.host, spec("later"))
 			wantKind(t, err, KindUnreachable)
 			var failed *Error
 			if !errors.As(err, &failed) || !failed.Sent {
@@ -219,8 +215,7 @@ func TestAnotherClientIsFaster(t *testing.T) {
 	direct := b.connect(b.direct)
 
 	first(func() { b.foreign(b.server, "theirs", theirs.config()) })
-	err := b.host.Create(t.Context(), spec("theirs"))
-	wantKind(t, err, KindConflict)
+	wantKind(t, b.clone(b.host, spec("theirs")), KindConflict)
 	if has := marksOf(b.instance("theirs").Config); has != theirs {
 		t.Errorf("it is marked %+v", has)
 	}
@@ -230,10 +225,7 @@ func TestAnotherClientIsFaster(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	create := func() {
-		err := direct.Create(t.Context(), spec("ours"))
-		must(err)
-	}
+	create := func() { must(b.clone(direct, spec("ours"))) }
 	first(create)
 	b.create(spec("ours"))
 
@@ -315,7 +307,7 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 	for what, do := range map[string]func() error{
 		"Capacity": func() error { _, err := hasty.Capacity(t.Context()); return err },
 		"List":     func() error { _, err := hasty.List(t.Context()); return err },
-		"Create":   func() error { return hasty.Create(t.Context(), spec("other")) },
+		"Clone":    func() error { return b.clone(&hasty, spec("other")) },
 		"Start":    func() error { return hasty.Start(t.Context(), "vm", ours) },
 		"Stop":     func() error { return hasty.Stop(t.Context(), "vm", ours, time.Time{}) },
 		"Delete":   func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
@@ -334,8 +326,7 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 		}
 		lxd.ServeHTTP(w, r)
 	}))
-	err := b.host.Create(t.Context(), spec("other"))
-	wantKind(t, err, KindUnfinished)
+	wantKind(t, b.clone(b.host, spec("other")), KindUnfinished)
 	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindUnfinished)
 	b.between.set(nil)
 	vms, err := b.host.List(t.Context())

@@ -24,17 +24,13 @@ import (
 // The error is an *Error: KindConflict, KindTooLate, or one of the connection or of LXD. A VM that somebody changes
 // meanwhile is one of LXD's. Error.Sent says whether what LXD was asked for may come late.
 func (h *Host) Delete(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
-	doing := "deleting the VM " + name
-	s, end, err := h.session(ctx, "delete")
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	defer end()
-	s.turn.begin = sendBefore
-	if err := s.delete(name, marks); err != nil && KindOf(err) != KindNotFound {
-		return h.fail(doing, err)
-	}
-	return nil
+	return h.in(ctx, "delete", "deleting the VM "+name, func(s *session) error {
+		s.turn.begin = sendBefore
+		if err := s.delete(name, marks); KindOf(err) != KindNotFound {
+			return err
+		}
+		return nil
+	})
 }
 
 // delete returns KindNotFound when the VM is gone, whoever deleted it.
@@ -47,7 +43,7 @@ func (s *session) delete(name string, marks Marks) error {
 		return err
 	}
 	deleted := sent(s.remove(found, etag))
-	if deleted == nil || unfinished(deleted) {
+	if deleted == nil || KindOf(deleted) == KindUnfinished {
 		return deleted
 	}
 	_, _, err = s.prove(name, marks)

@@ -14,5 +14,5 @@
 // that is KindOther, and over soon.
 //
 // LXD checks neither whether there is room, nor whether a MAC address is in use, nor, before the start, whether the
-// bridge is there. Create checks that, with what it has just read: callers let one Create run on a host at a time.
+// bridge is there. Clone checks that, with what was read: callers let one Clone run on a host at a time.
 package lxdhost

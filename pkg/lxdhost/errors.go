@@ -98,9 +98,15 @@ func problem(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Problem: fmt.Sprintf(format, args...)}
 }
 
-// fail adds what was being done to an error.
+// fail adds what was being done to an error that does not say it yet.
 func (h *Host) fail(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	known := classify(err)
+	if known.Doing != "" {
+		return known
+	}
 	return &Error{Kind: known.Kind, Doing: doing + " on the LXD at " + h.address, Problem: known.Problem, Sent: known.Sent,
 		cause: known.cause}
 }

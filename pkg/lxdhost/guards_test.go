@@ -138,11 +138,11 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 	paused := *b.host
 	paused.sendWithin = time.Nanosecond
 	for name, do := range map[string]func() error{
-		"Create": func() error { return paused.Create(t.Context(), spec("new")) },
-		"Create, its further disks": func() error {
+		"Clone": func() error { return b.clone(&paused, spec("new")) },
+		"Clone, its further disks": func() error {
 			s := spec("running")
 			s.Disks = []Disk{{pool, 1 << 20}}
-			return paused.Create(t.Context(), s)
+			return b.clone(&paused, s)
 		},
 		"Start": func() error { return paused.Start(t.Context(), "stopped", ours) },
 		"Stop":  func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
@@ -168,11 +168,11 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 }
 
 // A VM that was asked for in time may be made late, and one whose time was over before it was asked for was not.
-func TestACreateThatIsTooLateWasNotSent(t *testing.T) {
+func TestACloneThatIsTooLateWasNotSent(t *testing.T) {
 	b := newBed(t)
 	s := spec("late")
 	s.SendBefore = time.Now().Add(-time.Second)
-	err := b.host.Create(t.Context(), s)
+	err := b.clone(b.host, s)
 	wantKind(t, err, KindTooLate)
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Sent || b.instance("late") != nil {
@@ -196,7 +196,7 @@ func TestAnLXDThatDoesNotRespondIsOnlyProbed(t *testing.T) {
 	for name, do := range map[string]func() error{
 		"Find":   find,
 		"List":   func() error { _, err := hasty.List(t.Context()); return err },
-		"Create": func() error { return hasty.Create(t.Context(), spec("other")) },
+		"Clone":  func() error { return b.clone(&hasty, spec("other")) },
 		"Delete": func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
 	} {
 		var failed *Error
@@ -279,7 +279,7 @@ func TestAVMThatWasMadeAnewIsNotChanged(t *testing.T) {
 			change, seen := atNth(tc.which, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 				lxd.ServeHTTP(httptest.NewRecorder(), r)
 				b.must(direct.Delete(t.Context(), name, ours, time.Time{}))
-				b.must(direct.Create(t.Context(), spec(name)))
+				b.must(b.clone(direct, spec(name)))
 				b.must(direct.Start(t.Context(), name, ours))
 				answer(w, http.StatusNotFound, "Operation not found")
 			})
@@ -312,7 +312,7 @@ func TestAVMThatWasMadeAnewBeforeItsDeletionIsAnother(t *testing.T) {
 	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		lxd.ServeHTTP(w, r) // The stop is known to be done.
 		b.must(direct.Delete(t.Context(), "vm", ours, time.Time{}))
-		b.must(direct.Create(t.Context(), spec("vm")))
+		b.must(b.clone(direct, spec("vm")))
 	})
 	b.between.set(change)
 	err := b.host.Delete(t.Context(), "vm", ours, time.Time{})
@@ -331,7 +331,7 @@ func TestARunningVMIsDeletedAsItWasProven(t *testing.T) {
 	direct := b.connect(b.direct)
 	change, seen := atNth(isWrite, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		b.must(direct.Delete(t.Context(), "vm", ours, time.Time{}))
-		b.must(direct.Create(t.Context(), spec("vm")))
+		b.must(b.clone(direct, spec("vm")))
 		b.must(direct.Start(t.Context(), "vm", ours))
 		lxd.ServeHTTP(w, r)
 	})

@@ -98,20 +98,17 @@ func (r *Reading) Image(alias string) Image {
 	return r.Images[at]
 }
 
-// withImages is a session that has the time to transfer an image.
-func (h *Host) withImages(ctx context.Context) (s *session, end func(), err error) {
+// inImages is in with the time to transfer an image.
+func (h *Host) inImages(ctx context.Context, doing string, do func(*session) error) error {
 	patient := *h
 	// A late transfer adds an image that has its fingerprint.
 	patient.timeout, patient.sendWithin = imageTimeout, imageTimeout
-	s, end, err = patient.session(ctx, "image")
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.turn.asks(); err != nil {
-		end()
-		return nil, nil, err
-	}
-	return s, end, nil
+	return patient.in(ctx, "image", doing, func(s *session) error {
+		if err := s.turn.asks(); err != nil {
+			return err
+		}
+		return do(s)
+	})
 }
 
 // Upload adds an image to the project under an alias, which it takes from the image that has it, if any. LXD takes an
@@ -121,22 +118,16 @@ func (h *Host) withImages(ctx context.Context) (s *session, end func(), err erro
 //
 // KindInvalid: LXD does not take it for an image of virtual machines.
 func (h *Host) Upload(ctx context.Context, alias string, image *ImageFile, sent func(int64)) error {
-	doing := "uploading the image " + alias
-	s, end, err := h.withImages(ctx)
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	defer end()
-	if err = s.keep(image.Fingerprint); isNotFound(err) {
-		err = s.upload("https://"+h.address, image, sent)
-	}
-	if err == nil {
-		err = s.name(image.Fingerprint, alias, true)
-	}
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	return nil
+	return h.inImages(ctx, "uploading the image "+alias, func(s *session) error {
+		err := s.keep(image.Fingerprint)
+		if isNotFound(err) {
+			err = s.upload("https://"+h.address, image, sent)
+		}
+		if err != nil {
+			return err
+		}
+		return s.name(image.Fingerprint, alias, true)
+	})
 }
 
 // keep makes an image one that stays, whoever brought it: GET /1.0/images/FINGERPRINT, and PUT if it was brought.
@@ -231,45 +222,35 @@ type ImageCopy struct {
 // KindConflict if another image has the name, unless Keep takes it away.
 func (h *Host) CopyImage(ctx context.Context, image ImageCopy, other *Host) error {
 	doing := "copying the image " + image.Alias
-	s, end, err := h.withImages(ctx)
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	defer end()
-	if image.Keep {
-		err = s.keep(image.Fingerprint)
-	} else {
-		_, _, err = s.client.GetImage(image.Fingerprint)
-	}
-	if isNotFound(err) {
-		var secret string
-		if secret, err = other.secret(ctx, image.Fingerprint); err != nil {
-			return other.fail(doing, err)
+	return h.inImages(ctx, doing, func(s *session) (err error) {
+		if image.Keep {
+			err = s.keep(image.Fingerprint)
+		} else {
+			_, _, err = s.client.GetImage(image.Fingerprint)
 		}
-		err = s.copy(image, secret)
-	}
-	if err == nil {
-		err = s.name(image.Fingerprint, image.Alias, image.Keep)
-	}
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	return nil
+		if isNotFound(err) {
+			var secret string
+			if secret, err = other.secret(ctx, doing, image.Fingerprint); err == nil {
+				err = s.copy(image, secret)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return s.name(image.Fingerprint, image.Alias, image.Keep)
+	})
 }
 
 // secret returns what lets another host read an image.
-func (h *Host) secret(ctx context.Context, fingerprint string) (string, error) {
-	s, end, err := h.withImages(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer end()
-	given, err := s.client.CreateImageSecret(fingerprint)
-	if err != nil {
-		return "", err
-	}
-	secret, _ := given.Get().Metadata["secret"].(string)
-	return secret, nil
+func (h *Host) secret(ctx context.Context, doing, fingerprint string) (secret string, err error) {
+	err = h.inImages(ctx, doing, func(s *session) error {
+		given, err := s.client.CreateImageSecret(fingerprint)
+		if err == nil {
+			secret, _ = given.Get().Metadata["secret"].(string)
+		}
+		return err
+	})
+	return secret, err
 }
 
 // copy reads an image that the project lacks. If that did not succeed, what counts is whether the image is there.
@@ -297,15 +278,12 @@ func (s *session) copy(image ImageCopy, secret string) error {
 // that no instance of the project was made from: GET /1.0/images/FINGERPRINT, GET /1.0/instances and DELETE
 // /1.0/images/FINGERPRINT. Others are KindConflict. One that is missing is no error.
 func (h *Host) RemoveBrought(ctx context.Context, fingerprint string, mark Mark) error {
-	s, end, err := h.withImages(ctx)
-	if err == nil {
-		defer end()
-		err = s.removeBrought(fingerprint, mark)
-	}
-	if err != nil && !isNotFound(err) {
-		return h.fail("removing the image "+fingerprint, err)
-	}
-	return nil
+	return h.inImages(ctx, "removing the image "+fingerprint, func(s *session) error {
+		if err := s.removeBrought(fingerprint, mark); !isNotFound(err) {
+			return err
+		}
+		return nil
+	})
 }
 
 func (s *session) removeBrought(fingerprint string, mark Mark) error {

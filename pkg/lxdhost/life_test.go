@@ -20,8 +20,8 @@ const (
 	callsOfConnect       = 2
 	callsOfCapacity      = 5 // with one pool
 	callsOfList          = 1
-	callsOfCreate        = 7
-	callsOfCreateAgain   = 6 // when the hardware was read lately
+	callsOfClone         = 3
+	callsOfCloneAgain    = 2
 	callsOfADisk         = 2
 	callsOfAddingDisks   = 1
 	callsOfSwitching     = 3
@@ -59,8 +59,9 @@ func TestTheLifeOfAVM(t *testing.T) {
 	})
 	s := spec("vm")
 	want := VM{Name: "vm", Marks: ours, MAC: s.MAC, Cores: 1, MemoryMiB: 256, RootBytes: 64 << 20, Disks: []Disk{{Pool: pool, Bytes: 64 << 20}}, State: StateStopped}
-	for _, calls := range []int{callsOfCreate, callsOfNothingToDo} {
-		b.counted("Create", calls, func() error { return b.host.Create(t.Context(), s) })
+	seen := b.seen()
+	for _, calls := range []int{callsOfClone, callsOfCloneAgain} {
+		b.counted("Clone", calls, func() error { return b.host.Clone(t.Context(), s, seen) })
 	}
 	b.counted("Find", callsOfNothingToDo, func() error {
 		vm, err := b.host.Find(t.Context(), "vm", ours)
@@ -69,7 +70,6 @@ func TestTheLifeOfAVM(t *testing.T) {
 		}
 		return err
 	})
-	b.checkInstance(s)
 	for _, calls := range []int{callsOfSwitching, callsOfNothingToDo} {
 		b.counted("Start", calls, func() error { return b.host.Start(t.Context(), "vm", ours) })
 	}
@@ -93,40 +93,11 @@ func TestTheLifeOfAVM(t *testing.T) {
 	wantKind(t, b.host.Start(t.Context(), "vm", ours), KindNotFound)
 	wantKind(t, b.host.Stop(t.Context(), "vm", ours, time.Time{}), KindNotFound)
 
-	b.counted("Create with known hardware", callsOfCreateAgain, func() error { return b.host.Create(t.Context(), s) })
+	b.create(s)
 	b.must(b.host.Start(t.Context(), "vm", ours))
 	b.counted("Delete of a running VM", callsOfDeleteRunning, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
 	if vm := b.instance("vm"); vm != nil {
 		t.Errorf("it is still there: %+v", vm)
-	}
-}
-
-// checkInstance compares a VM with one that MAAS composes.
-func (b *bed) checkInstance(s Spec) {
-	b.t.Helper()
-	found := b.instance(s.Name)
-	config := map[string]string{}
-	for key, value := range found.Config {
-		if !strings.HasPrefix(key, "volatile.") {
-			config[key] = value
-		}
-	}
-	wantConfig := map[string]string{
-		"limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
-		keyOwner: ours.Owner, keyMachine: ours.Machine, keyManagement: ours.Management,
-	}
-	wantDevices := map[string]map[string]string{
-		"root": {"type": "disk", "path": "/", "pool": pool, "size": "67108864", "boot.priority": "0"},
-		"eth0": {"type": "nic", "name": "eth0", "nictype": "bridged", "parent": "br0", "hwaddr": s.MAC.String(), "boot.priority": "1"},
-	}
-	if diff := cmp.Diff(wantConfig, config); diff != "" {
-		b.t.Errorf("config (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(wantDevices, found.ExpandedDevices); diff != "" {
-		b.t.Errorf("devices (-want +got):\n%s", diff)
-	}
-	if len(found.Profiles) > 0 {
-		b.t.Errorf("it has the profiles %v", found.Profiles)
 	}
 }
 
@@ -199,70 +170,7 @@ func (b *bed) setProject(config map[string]string) {
 	b.must(b.all.UpdateProject(project, put, etag))
 }
 
-func TestCreateChecksWhatLXDDoesNot(t *testing.T) {
-	b := newBed(t)
-	b.must(b.server.CreateProfile(api.ProfilesPost{Name: "four", ProfilePut: api.ProfilePut{
-		Config: map[string]string{"limits.cpu": "4"}, Devices: map[string]map[string]string{"extra": {"type": "none"}},
-	}}))
-	b.create(spec("first"))
-	b.foreign(b.server, "chosen", map[string]string{"volatile.eth1.hwaddr": "00:16:3e:00:00:01"})
-	c, err := b.host.Capacity(t.Context(), pool)
-	b.must(err)
-	for name, test := range map[string]struct {
-		change func(*Spec)
-		want   Kind
-	}{
-		"a missing bridge":            {func(s *Spec) { s.Bridge = "br7" }, KindBridge},
-		"a network that is no bridge": {func(s *Spec) { s.Bridge = "eth0" }, KindBridge},
-		"a missing pool":              {func(s *Spec) { s.Root.Pool = "missing" }, KindPool},
-		"a missing pool of a disk":    {func(s *Spec) { s.Disks = []Disk{{"missing", 1 << 20}} }, KindPool},
-		"a MAC address in use":        {func(s *Spec) { s.MAC = DeriveMAC(ours.Owner, "first") }, KindMACInUse},
-		"one that LXD remembers":      {func(s *Spec) { s.MAC = []byte{0, 0x16, 0x3e, 0, 0, 1} }, KindMACInUse},
-		"more cores than there are":   {func(s *Spec) { s.Cores, s.Overcommit = c.Cores, Overcommit{Memory: 100} }, KindNoRoom},
-		"more than may be promised":   {func(s *Spec) { s.Cores, s.Overcommit.Cores = 2*c.Cores, 2 }, KindNoRoom},
-		"more memory than there is":   {func(s *Spec) { s.MemoryMiB, s.Overcommit.Memory = c.MemoryMiB, 1 }, KindNoRoom},
-		"a disk that is too large":    {func(s *Spec) { s.Root.Bytes = c.Pools[0].TotalBytes }, KindNoRoom},
-		"disks that are too large": {func(s *Spec) {
-			s.Root.Bytes, s.Overcommit.Disk = c.Pools[0].TotalBytes, 2
-			s.Disks = []Disk{{pool, c.Pools[0].TotalBytes}}
-		}, KindNoRoom},
-		"a name that LXD refuses": {func(s *Spec) { s.Name = "no_name" }, KindInvalid},
-		"no name":                 {func(s *Spec) { s.Name = "" }, KindInvalid},
-		"no owner":                {func(s *Spec) { s.Marks.Owner = "" }, KindInvalid},
-		"no machine":              {func(s *Spec) { s.Marks.Machine = "" }, KindInvalid},
-		"no bridge":               {func(s *Spec) { s.Bridge = "" }, KindInvalid},
-		"no cores":                {func(s *Spec) { s.Cores = 0 }, KindInvalid},
-		"no size":                 {func(s *Spec) { s.Root.Bytes = 0 }, KindInvalid},
-		"a MAC address of many":   {func(s *Spec) { s.MAC = []byte{1, 0, 0, 0, 0, 1} }, KindInvalid},
-		"no MAC address":          {func(s *Spec) { s.MAC = nil }, KindInvalid},
-		"a ratio below 0":         {func(s *Spec) { s.Overcommit.Disk = -1 }, KindInvalid},
-		"its own device twice":    {func(s *Spec) { s.Devices = map[string]map[string]string{"eth0": {"type": "none"}} }, KindInvalid},
-		"too late":                {func(s *Spec) { s.SendBefore = time.Now().Add(-time.Second) }, KindTooLate},
-		"a missing profile":       {func(s *Spec) { s.Profiles = []string{"missing"} }, KindOther},
-		"a device that is none":   {func(s *Spec) { s.Devices = map[string]map[string]string{"a": {"type": "wrong"}} }, KindOther},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := spec("second")
-			test.change(&s)
-			err := b.host.Create(t.Context(), s)
-			wantKind(t, err, test.want)
-			if vms, err := b.host.List(t.Context()); err != nil || len(vms) != 1 {
-				t.Errorf("there are %v, %v", vms, err)
-			}
-		})
-	}
-	s := spec("second")
-	s.Profiles, s.Cores = []string{"four"}, 2
-	s.Devices = map[string]map[string]string{"extra": {"type": "none"}, "more": {"type": "none"}}
-	if vm := b.create(s); vm.Cores != 2 {
-		t.Errorf("with a profile: %+v", vm)
-	}
-	if found := b.instance("second"); len(found.ExpandedDevices) != 4 {
-		t.Errorf("devices %v", found.ExpandedDevices)
-	}
-}
-
-func TestCreateKeepsToTheProjectsLimits(t *testing.T) {
+func TestCloneKeepsToTheProjectsLimits(t *testing.T) {
 	b := newBed(t)
 	b.setProject(map[string]string{"limits.cpu": "3", "limits.memory": "1GiB", "limits.disk": "1GiB"})
 	b.create(spec("first"))
@@ -274,8 +182,7 @@ func TestCreateKeepsToTheProjectsLimits(t *testing.T) {
 	} {
 		s := spec("second")
 		change(&s)
-		err := b.host.Create(t.Context(), s)
-		wantKind(t, err, KindNoRoom)
+		wantKind(t, b.clone(b.host, s), KindNoRoom)
 		if vm := b.instance("second"); vm != nil {
 			t.Errorf("%s: it was made: %+v", name, vm)
 		}
@@ -291,8 +198,7 @@ func TestARestrictedProjectAllowsAManagedBridge(t *testing.T) {
 	b.managedBridge("lxdbr9")
 	b.setProject(map[string]string{"restricted": "true"})
 	s := spec("vm")
-	err := b.host.Create(t.Context(), s)
-	wantKind(t, err, KindBridge)
+	wantKind(t, b.clone(b.host, s), KindBridge)
 	s.Bridge = "lxdbr9"
 	s.Disks = []Disk{{pool, 1 << 20}}
 	if vm := b.create(s); !slices.Equal(vm.MAC, s.MAC) {
@@ -326,8 +232,7 @@ func TestWhatIsNotOursIsNotChanged(t *testing.T) {
 	for name, marks := range map[string]Marks{"ours": theirs, "theirs": ours, "unmarked": ours, "half": ours, "container": ours} {
 		s := spec(name)
 		s.Marks, s.MAC = marks, DeriveMAC("new", name)
-		err := b.host.Create(t.Context(), s)
-		wantKind(t, err, KindConflict)
+		wantKind(t, b.clone(b.host, s), KindConflict)
 		wantKind(t, b.host.Start(t.Context(), name, marks), KindConflict)
 		wantKind(t, b.host.Stop(t.Context(), name, marks, time.Time{}), KindConflict)
 		wantKind(t, b.host.Delete(t.Context(), name, marks, time.Time{}), KindConflict)
@@ -357,8 +262,9 @@ func TestFurtherDisks(t *testing.T) {
 	b := newBed(t)
 	s := spec("vm")
 	s.Disks = []Disk{{pool, 2 << 20}, {pool, 3 << 20}}
-	for _, calls := range []int{callsOfCreate + 2*callsOfADisk + callsOfAddingDisks, callsOfNothingToDo} {
-		b.counted("Create", calls, func() error { return b.host.Create(t.Context(), s) })
+	seen := b.seen()
+	for _, calls := range []int{callsOfClone + 2*callsOfADisk + callsOfAddingDisks, callsOfCloneAgain} {
+		b.counted("Clone", calls, func() error { return b.host.Clone(t.Context(), s, seen) })
 	}
 	b.checkDisks(s)
 	instances, err := b.server.GetInstances(api.InstanceTypeAny)
@@ -376,8 +282,7 @@ func TestFurtherDisks(t *testing.T) {
 		Name: "vm-disk2", Type: customVolume, ContentType: "block",
 		StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": "1048576"}},
 	}))
-	err = b.host.Create(t.Context(), s)
-	wantKind(t, err, KindConflict)
+	wantKind(t, b.clone(b.host, s), KindConflict)
 	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindConflict)
 	if left := b.volumes(); !slices.Equal(left, []string{"vm-disk2"}) {
 		t.Errorf("another's volume was there, and now: %v", left)
@@ -391,7 +296,7 @@ func (b *bed) checkDisks(s Spec) {
 	if found == nil {
 		b.t.Fatalf("there is no VM %s", s.Name)
 	}
-	if len(found.ExpandedDevices) != 2+len(s.Disks) {
+	if len(found.ExpandedDevices) != 3+len(s.Disks) {
 		b.t.Errorf("devices %v", found.ExpandedDevices)
 	}
 	var want []string
@@ -423,11 +328,8 @@ func TestTwoAtOnce(t *testing.T) {
 		}
 		b.must(do())
 	}
-	s := spec("vm")
-	both("Create", func() error {
-		err := b.host.Create(t.Context(), s)
-		return err
-	})
+	s, seen := spec("vm"), b.seen()
+	both("Clone", func() error { return b.host.Clone(t.Context(), s, seen) })
 	both("Start", func() error { return b.host.Start(t.Context(), "vm", ours) })
 	both("Stop", func() error { return b.host.Stop(t.Context(), "vm", ours, time.Time{}) })
 	both("Delete", func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })

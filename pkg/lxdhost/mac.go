@@ -11,7 +11,7 @@ import (
 // DeriveMAC returns the MAC address of a VM: always the same for an owner and a name, so that a call that is repeated
 // after its response was lost can't make a second machine in MAAS. It is a unicast address with the prefix from which
 // LXD chooses its own, 00:16:3e, which no hardware has. Two of a thousand VMs share one with a probability of 3 %;
-// Create and MAAS refuse the second.
+// Clone and MAAS refuse the second.
 func DeriveMAC(owner, name string) net.HardwareAddr {
 	hash := sha256.New()
 	var length [8]byte

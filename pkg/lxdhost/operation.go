@@ -3,7 +3,6 @@
 package lxdhost
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -77,10 +76,4 @@ func (s *session) wait(id string) error {
 		return &errOperation{operation.Status + ": " + operation.Err}
 	}
 	return nil
-}
-
-// unfinished reports whether LXD is still busy with what was asked for.
-func unfinished(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Kind == KindUnfinished
 }

@@ -14,13 +14,13 @@ import (
 // instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the
 // connection or of LXD.
 func (h *Host) Start(ctx context.Context, name string, marks Marks) error {
-	return h.power(ctx, "starting the VM "+name, name, marks, "start", isRunning, time.Time{})
+	return h.power(ctx, "start", "starting the VM ", name, marks, isRunning, time.Time{})
 }
 
 // Stop cuts the power of a VM that carries the marks, with the same calls and errors as Start. One that is stopped is
 // not changed. sendBefore and Error.Sent are as for Delete.
 func (h *Host) Stop(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
-	return h.power(ctx, "stopping the VM "+name, name, marks, "stop", isStopped, sendBefore)
+	return h.power(ctx, "stop", "stopping the VM ", name, marks, isStopped, sendBefore)
 }
 
 func isRunning(vm *api.Instance) bool {
@@ -30,22 +30,16 @@ func isRunning(vm *api.Instance) bool {
 func isStopped(vm *api.Instance) bool { return vm.StatusCode == api.Stopped }
 
 func (h *Host) power(
-	ctx context.Context, doing, name string, marks Marks, action string, is func(*api.Instance) bool, sendBefore time.Time,
+	ctx context.Context, action, doing, name string, marks Marks, is func(*api.Instance) bool, sendBefore time.Time,
 ) error {
-	s, end, err := h.session(ctx, action)
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	defer end()
-	s.turn.begin = sendBefore
-	found, _, err := s.prove(name, marks)
-	if err == nil && !is(found) {
-		err = s.switchVM(name, marks, action, is)
-	}
-	if err != nil {
-		return h.fail(doing, err)
-	}
-	return nil
+	return h.in(ctx, action, doing+name, func(s *session) error {
+		s.turn.begin = sendBefore
+		found, _, err := s.prove(name, marks)
+		if err == nil && !is(found) {
+			err = s.switchVM(name, marks, action, is)
+		}
+		return err
+	})
 }
 
 // switchVM changes the power of a VM that has just been proven. "Already running" is an error without a code, and the

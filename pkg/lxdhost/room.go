@@ -17,53 +17,20 @@ const bridgeType = "bridge"
 // stateBytes is LXD's default size of a VM's filesystem for its configuration, which counts as the project's.
 const stateBytes = 100 << 20
 
-// checkHost checks what LXD would not: it finds a missing bridge only when the VM is started, and never looks for room
-// or for a MAC address that is in use. It returns the bridge.
-func (s *session) checkHost(spec Spec, instances []api.Instance) (*api.Network, error) {
-	if err := checkMAC(spec, macAddresses(instances)); err != nil {
-		return nil, err
-	}
-	bridge, err := s.bridge(spec.Bridge)
-	if err != nil {
-		return nil, err
-	}
-	read := func(name string) (total, used int64, err error) {
-		space, err := s.space(name)
-		return int64(space.Total), int64(space.Used), err
-	}
-	if err := checkPools(spec, allocatedDisk(instances), read); err != nil {
-		return nil, err
-	}
-	var c Capacity
-	if err := s.readHardware(&c); err != nil {
-		return nil, err
-	}
-	if err := s.readProject(&c); err != nil {
-		return nil, err
-	}
-	return bridge, checkRoom(spec, c)
-}
-
-// check is checkHost by what was read of a host before.
-func (r *Reading) check(spec Spec) (*api.Network, error) {
+// check checks what LXD would not: it finds a missing bridge only when the VM is started, and never looks for room or
+// for a MAC address that is in use. It returns the bridge.
+func (r *Reading) check(spec Spec) (Bridge, error) {
 	if err := checkMAC(spec, r.MACs); err != nil {
-		return nil, err
+		return Bridge{}, err
 	}
 	at := slices.IndexFunc(r.Bridges, func(b Bridge) bool { return b.Name == spec.Bridge })
 	if at < 0 {
-		return nil, noBridge(spec.Bridge)
+		return Bridge{}, problem(KindBridge, "there is no bridge %s, or none that the project may use", spec.Bridge)
 	}
-	space := func(name string) (total, used int64, err error) {
-		pool := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Name == name })
-		if pool < 0 {
-			return 0, 0, noPool(name)
-		}
-		return r.Pools[pool].TotalBytes, r.Pools[pool].UsedBytes, nil
+	if err := r.checkPools(spec); err != nil {
+		return Bridge{}, err
 	}
-	if err := checkPools(spec, r.Disk, space); err != nil {
-		return nil, err
-	}
-	return &api.Network{Name: spec.Bridge, Managed: r.Bridges[at].Managed}, checkRoom(spec, r.Capacity)
+	return r.Bridges[at], checkRoom(spec, r.Capacity)
 }
 
 // macAddresses returns which instance has which MAC address.
@@ -86,25 +53,7 @@ func checkMAC(spec Spec, taken map[string]string) error {
 	return nil
 }
 
-func noBridge(name string) error {
-	return problem(KindBridge, "there is no bridge %s, or none that the project may use", name)
-}
-
 func noPool(name string) error { return problem(KindPool, "there is no storage pool %s", name) }
-
-// bridge reads a bridge: GET /1.0/networks/BRIDGE.
-func (s *session) bridge(name string) (*api.Network, error) {
-	found, _, err := s.client.GetNetwork(name)
-	switch {
-	case isNotFound(err):
-		return nil, noBridge(name)
-	case err != nil:
-		return nil, err
-	case found.Type != bridgeType:
-		return nil, problem(KindBridge, "the network %s is no bridge, it is of the type %s", name, found.Type)
-	}
-	return found, nil
-}
 
 // checkRoom compares a VM with the host and with the project's limits. LXD keeps to the limits, too, but returns only
 // words.
@@ -141,9 +90,8 @@ func promised(there int64, overcommit float64) int64 {
 	return int64(float64(there) * cmp.Or(overcommit, 1))
 }
 
-// checkPools checks each pool once, for all disks in it. allocated are the bytes that the project's instances have
-// there.
-func checkPools(spec Spec, allocated map[string]int64, space func(pool string) (total, used int64, err error)) error {
+// checkPools checks each pool once, for all disks in it.
+func (r *Reading) checkPools(spec Spec) error {
 	wanted := map[string]int64{}
 	var names []string
 	for _, disk := range spec.allDisks() {
@@ -153,13 +101,13 @@ func checkPools(spec Spec, allocated map[string]int64, space func(pool string) (
 		wanted[disk.Pool] += disk.Bytes
 	}
 	for _, name := range names {
-		total, used, err := space(name)
-		if err != nil {
-			return err
+		at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Name == name })
+		if at < 0 {
+			return noPool(name)
 		}
 		// What is used may be other projects', and what is promised may not be used yet.
-		taken := max(allocated[name], used)
-		if most := promised(total, spec.Overcommit.Disk); wanted[name] > most-taken {
+		taken := max(r.Disk[name], r.Pools[at].UsedBytes)
+		if most := promised(r.Pools[at].TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
 			return noRoom("bytes in the storage pool "+name, wanted[name], taken, most)
 		}
 	}

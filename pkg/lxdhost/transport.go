@@ -12,7 +12,10 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -38,6 +41,15 @@ const (
 // memory bounds what the responses of all LXDs take together; LXD's client needs several times as much to decode them.
 // A host with a hundred VMs needs none of it.
 var memory = guard.NewBudget(48<<20, 512<<10)
+
+var requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "capmaas_lxd_requests_total",
+	Help: "Requests to LXD hosts by operation (connect, read, create, start, stop, find, delete, image) and HTTP status " +
+		"(0: no response).",
+}, []string{"operation", "code"})
+
+// Collectors returns the Prometheus metrics of all hosts.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{requestsTotal} }
 
 // errRedirect is for a response that leads elsewhere: LXD sends none, and the certificate is pinned for this address.
 var errRedirect = errors.New("LXD redirects, and redirects are not followed")
@@ -150,7 +162,11 @@ func (t transport) exchange(r *http.Request, isRead bool, limit int64) (*http.Re
 		before = turn.before
 	}
 	response, err := guard.NewSending(before).RoundTrip(t.inner, r)
-	observe(turn.operation, response)
+	status := 0
+	if response != nil {
+		status = response.StatusCode
+	}
+	requestsTotal.WithLabelValues(turn.operation, strconv.Itoa(status)).Inc()
 	if err != nil {
 		return nil, err
 	}

@@ -88,19 +88,14 @@ type VM struct {
 }
 
 // List returns the VMs of the project that carry marks, whoever's they are, by name: GET /1.0/instances. The error is
-// an
-// *Error.
-func (h *Host) List(ctx context.Context) ([]VM, error) {
-	s, end, err := h.session(ctx, "read")
-	if err != nil {
-		return nil, h.fail("listing VMs", err)
-	}
-	defer end()
-	instances, err := s.client.GetInstances(api.InstanceTypeVM)
-	if err != nil {
-		return nil, h.fail("listing VMs", err)
-	}
-	return marked(instances), nil
+// an *Error.
+func (h *Host) List(ctx context.Context) (vms []VM, err error) {
+	err = h.in(ctx, "read", "listing VMs", func(s *session) error {
+		instances, err := s.client.GetInstances(api.InstanceTypeVM)
+		vms = marked(instances)
+		return err
+	})
+	return vms, err
 }
 
 // marked returns the VMs that carry marks, by name.
@@ -199,16 +194,13 @@ func macs(found *api.Instance) map[string]string {
 
 // Find returns the VM of a name that carries the marks: GET /1.0/instances/NAME. The error is an *Error: KindNotFound,
 // KindConflict if the name is another's, or one of the connection or of LXD.
-func (h *Host) Find(ctx context.Context, name string, marks Marks) (VM, error) {
-	doing := "searching for the VM " + name
-	s, end, err := h.session(ctx, "find")
-	if err != nil {
-		return VM{}, h.fail(doing, err)
-	}
-	defer end()
-	found, _, err := s.prove(name, marks)
-	if err != nil {
-		return VM{}, h.fail(doing, err)
-	}
-	return describe(found), nil
+func (h *Host) Find(ctx context.Context, name string, marks Marks) (vm VM, err error) {
+	err = h.in(ctx, "find", "searching for the VM "+name, func(s *session) error {
+		found, _, err := s.prove(name, marks)
+		if err == nil {
+			vm = describe(found)
+		}
+		return err
+	})
+	return vm, err
 }
