@@ -6,11 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -133,4 +138,120 @@ func (s surroundings) end(err error) int {
 		fmt.Fprintf(s.err, "error: %v\n", err)
 	}
 	return exitFailed
+}
+
+// drainPoll is the time between two looks at the host.
+const drainPoll = time.Second
+
+func drainCommand() command {
+	return hostCommand(command{
+		use: "drain", short: "Empty an LXDHost: have the Machines of its VMs replaced, and wait",
+		long: `It sets spec.unschedulable and spec.evacuate, and waits until no VM is left: the manager has the
+Machines there replaced, never two of one control plane at a time. An interrupt, or the end of
+--timeout, ends only the waiting. It needs the chart's value evacuation.enabled.`,
+		example: `host drain lxd-a --namespace=capmaas-system
+host drain lxd-a --namespace=capmaas-system --timeout=2h`,
+		hasTimeout: true, byDefault: func(o *options) { o.timeout = 0 }, act: drainHost,
+	})
+}
+
+func drainHost(ctx context.Context, o options, s surroundings) int {
+	h, err := openHost(o)
+	if err != nil {
+		return s.end(err)
+	}
+	if err := h.cordon(ctx, s); err != nil {
+		return s.end(err)
+	}
+	if _, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true }); err != nil {
+		return s.end(err)
+	}
+	err = h.awaitEmpty(ctx, s)
+	switch {
+	case err == nil:
+		s.say(h.title(), false, "drained")
+		return exitOK
+	case ctx.Err() != nil:
+		why := context.Cause(ctx)
+		if errors.Is(why, context.Canceled) {
+			why = errors.New("interrupted")
+		}
+		fmt.Fprintf(s.err, "error: unable to drain %s: %v; the manager goes on emptying it until capmaasctl host uncordon "+
+			"%s\n", h.title(), why, h.key.Name)
+		return exitFailed
+	}
+	return s.end(err)
+}
+
+// awaitEmpty shows what happens on the host until no VM is left.
+func (h *lxdHosts) awaitEmpty(ctx context.Context, s surroundings) error {
+	shown := &progress{out: s.out, problems: s.err, said: map[string]infrav1.LXDEvacuationVM{}}
+	ticker := time.NewTicker(drainPoll)
+	defer ticker.Stop()
+	for {
+		host, err := h.read(ctx)
+		if err != nil {
+			return err
+		}
+		done, err := shown.see(host)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// progress is what was said of a drain so far.
+type progress struct {
+	out, problems io.Writer
+	said          map[string]infrav1.LXDEvacuationVM // by machine
+}
+
+// evacuationWords are what is said of a VM before its machine is named.
+var evacuationWords = map[infrav1.LXDEvacuationState]string{
+	infrav1.LXDVMLeaving: "evacuating", infrav1.LXDVMWaiting: "waiting for", infrav1.LXDVMHeld: "cannot evacuate",
+}
+
+// see says what is new of a host, and reports whether it is empty. The error is why it will never be.
+func (p *progress) see(host *infrav1.LXDHost) (done bool, err error) {
+	c := conditions.Get(host, infrav1.EvacuatedCondition)
+	if c == nil || c.ObservedGeneration < host.Generation || host.Status.Evacuation == nil {
+		return false, nil // The manager has not looked yet.
+	}
+	if c.Reason == infrav1.EvacuationNotEnabledReason {
+		return false, errors.New(c.Message)
+	}
+	listed := map[string]bool{}
+	for _, vm := range host.Status.Evacuation.VMs {
+		listed[vm.Machine] = true
+		if p.said[vm.Machine] == vm {
+			continue
+		}
+		p.said[vm.Machine] = vm
+		to := p.out
+		if vm.State == infrav1.LXDVMHeld {
+			to = p.problems
+		}
+		fmt.Fprintf(to, "%s machine %s: %s\n", evacuationWords[vm.State], vm.Machine, vm.Message)
+	}
+	all := host.Status.Evacuation.Leaving + host.Status.Evacuation.Waiting + host.Status.Evacuation.Held
+	if int(all) > len(host.Status.Evacuation.VMs) {
+		return false, nil // Who is not listed may be there.
+	}
+	var gone []string
+	for machine := range p.said {
+		if !listed[machine] {
+			gone = append(gone, machine)
+			delete(p.said, machine)
+		}
+	}
+	slices.SortFunc(gone, strings.Compare)
+	for _, machine := range gone {
+		fmt.Fprintf(p.out, "machine %s evacuated\n", machine)
+	}
+	return c.Status == metav1.ConditionTrue, nil
 }

@@ -220,11 +220,7 @@ func (o *options) openHostImage(ctx context.Context, s surroundings) (image *lxd
 
 // endHostImage returns the exit code for an error of an LXDHost, which it prints with its remedy.
 func (s surroundings) endHostImage(err error) int {
-	fmt.Fprintf(s.err, "error: %s\n", err)
-	if remedy := explainHostImage(err); remedy != "" {
-		fmt.Fprintf(s.err, "  -> %s\n", remedy)
-	}
-	return exitFailed
+	return s.endWith(err.Error(), explainHostImage(err))
 }
 
 // explainHostImage returns the remedy for an error of an LXDHost.

@@ -38,8 +38,7 @@ type imageReport struct {
 	Command string     `json:"command"`
 	OK      bool       `json:"ok"`
 	Images  []imageRow `json:"images"`
-	trouble
-	Summary string `json:"summary"`
+	ending
 }
 
 func listImagesCommand() command {
@@ -149,18 +148,9 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 func (r *imageReport) good() bool { return r.OK }
 
 func (r *imageReport) text(w io.Writer) error {
-	if len(r.Images) > 0 {
-		var lines [][]any
-		for _, row := range r.Images {
-			lines = append(lines, []any{row.Name, row.Architecture, row.Uploaded, bytesOf(row.Size), row.Complete, row.Machines})
-		}
-		if err := table(w, "NAME,ARCHITECTURE,UPLOADED,SIZE,COMPLETE,MACHINES", lines); err != nil {
-			return err
-		}
-	}
-	r.trouble.text(w)
-	_, err := fmt.Fprintln(w, r.Summary)
-	return err
+	return r.end(w, table(w, "NAME,ARCHITECTURE,UPLOADED,SIZE,COMPLETE,MACHINES", r.Images, func(i imageRow) []any {
+		return []any{i.Name, i.Architecture, i.Uploaded, bytesOf(i.Size), i.Complete, i.Machines}
+	}))
 }
 
 // checkImages checks one image, or those of a cluster.

@@ -157,8 +157,7 @@ type quarantineReport struct {
 	Command  string        `json:"command"`
 	OK       bool          `json:"ok"`
 	Machines []quarantined `json:"machines"`
-	trouble
-	Summary string `json:"summary"`
+	ending
 }
 
 func listQuarantined(ctx context.Context, o options, _ surroundings) result {
@@ -197,34 +196,19 @@ func orNil(t time.Time) *time.Time {
 func (r *quarantineReport) good() bool { return r.OK }
 
 func (r *quarantineReport) text(w io.Writer) error {
-	if len(r.Machines) > 0 {
-		var lines [][]any
-		for _, m := range r.Machines {
-			since := "-"
-			if m.Since != nil {
-				since = m.Since.Format(time.RFC3339)
-			}
-			lines = append(lines, []any{m.Name, m.SystemID, m.State, since, m.Ends, m.Failures, m.Why})
+	return r.end(w, table(w, "NAME,SYSTEM ID,STATE,SINCE,UNTIL,FAILURES,WHY", r.Machines, func(m quarantined) []any {
+		since := "" // It is not known.
+		if m.Since != nil {
+			since = m.Since.Format(time.RFC3339)
 		}
-		if err := table(w, "NAME,SYSTEM ID,STATE,SINCE,UNTIL,FAILURES,WHY", lines); err != nil {
-			return err
-		}
-	}
-	r.trouble.text(w)
-	_, err := fmt.Fprintln(w, r.Summary)
-	return err
+		return []any{m.Name, m.SystemID, m.State, since, m.Ends, m.Failures, m.Why}
+	}))
 }
 
 // endMAAS returns the exit code for an error, which it prints with its remedy.
 func (s surroundings) endMAAS(err error) int {
-	var answer *maas.Error
-	if err == nil || !errors.As(err, &answer) {
+	if _, answered := errors.AsType[*maas.Error](err); !answered {
 		return s.end(err)
 	}
-	found, remedy := maas.Explain(err)
-	fmt.Fprintf(s.err, "error: %s\n", found)
-	if remedy != "" {
-		fmt.Fprintf(s.err, "  -> %s\n", remedy)
-	}
-	return exitFailed
+	return s.endWith(maas.Explain(err))
 }

@@ -3,11 +3,14 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
 )
 
 // state is the result of one check. The words are part of the output's contract.
@@ -123,5 +126,93 @@ func (r report) text(w io.Writer) error {
 		return err
 	}
 	_, err := fmt.Fprintln(w, r.Summary)
+	return err
+}
+
+// formats are those of --output: for people, and the result as JSON or YAML.
+var formats = []string{"text", "json", "yaml"}
+
+// result is what a command found. As JSON and YAML it is printed as it is.
+type result interface {
+	// text writes it for people.
+	text(io.Writer) error
+	// good reports whether nothing is left to do.
+	good() bool
+}
+
+// print writes a result in one of the formats to the standard output.
+func (s surroundings) print(r result, format string) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(s.out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	case "yaml":
+		text, err := yaml.Marshal(r)
+		if err == nil {
+			_, err = s.out.Write(text)
+		}
+		return err
+	}
+	return r.text(s.out)
+}
+
+// table writes rows below the titles of their columns; nothing if there are none.
+func table[T any](w io.Writer, titles string, rows []T, cells func(T) []any) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(titles, ",", "\t"))
+	for _, row := range rows {
+		for i, cell := range cells(row) {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			if cell == "" {
+				cell = "-"
+			}
+			fmt.Fprint(t, cell)
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// trouble is why there is no result, and what to do.
+type trouble struct {
+	Problem string `json:"problem,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+func (t trouble) text(w io.Writer) {
+	if t.Problem != "" {
+		fmt.Fprintln(w, t.Problem)
+	}
+	if t.Remedy != "" {
+		fmt.Fprintf(w, "  -> %s\n", t.Remedy)
+	}
+}
+
+// endWith prints a problem with its remedy, and returns the exit code.
+func (s surroundings) endWith(problem, remedy string) int {
+	trouble{"error: " + problem, remedy}.text(s.err)
+	return exitFailed
+}
+
+// ending is what the result of a list ends with.
+type ending struct {
+	trouble
+	Summary string `json:"summary"`
+}
+
+// end writes it after the rest, unless writing that failed.
+func (e ending) end(w io.Writer, err error) error {
+	if err != nil {
+		return err
+	}
+	e.trouble.text(w)
+	_, err = fmt.Fprintln(w, e.Summary)
 	return err
 }
