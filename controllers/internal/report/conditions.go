@@ -151,19 +151,19 @@ func Explain(err error) Problem {
 	case guard.Is[*scope.CredentialsError](err), guard.Is[*scope.ElsewhereError](err):
 		return Problem{infrav1.CredentialsInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &domain):
-		return Problem{domainReason(domain.Problem), err.Error(), MendRetry}
+		return Problem{cmp.Or(reasons[domain.Problem], infrav1.DomainNotFoundReason), err.Error(), MendRetry}
 	case errors.As(err, &virtualIP) && virtualIP.InUse:
 		return Problem{infrav1.VirtualIPInUseReason, err.Error(), MendRetry}
 	case errors.As(err, &virtualIP):
 		return Problem{infrav1.VirtualIPInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &address):
-		return Problem{addressReason(address.Problem), err.Error(), MendRetry}
+		return Problem{cmp.Or(reasons[address.Problem], infrav1.StaticIPInvalidReason), err.Error(), MendRetry}
 	case guard.Is[*machine.NICError](err):
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
 	case guard.Is[*machine.ImageError](err), guard.Is[*lxd.NoImageError](err):
 		return Problem{infrav1.ImageNotFoundReason, err.Error(), CapacityRetry}
 	case errors.As(err, &missing):
-		return Problem{missingReason(missing.Kind), err.Error(), MendRetry}
+		return Problem{cmp.Or(reasons[missing.Kind], infrav1.TagNotFoundReason), err.Error(), MendRetry}
 	case errors.As(err, &stale):
 		return Problem{infrav1.NotReadyReason, stale.Error(), 0}
 	case errors.As(err, &mayNot) && len(mayNot.Missing) == 0:
@@ -190,11 +190,24 @@ func Explain(err error) Problem {
 	case errors.Is(err, maas.Busy):
 		return Problem{infrav1.MAASBusyReason, maas.Message(err), max(maas.RetryAfter(err), time.Second)}
 	case errors.As(err, &placement):
-		return Problem{placementReason(placement), err.Error(), max(CapacityRetry, maas.RetryAfter(err))}
+		return Problem{cmp.Or(reasons[placement.Type], infrav1.NoHostAvailableReason), err.Error(),
+			max(CapacityRetry, maas.RetryAfter(err))}
 	case errors.As(err, &lost):
 		return Problem{infrav1.MAASUnavailableReason, lost.Error(), min(lost.Left, CapacityRetry)}
 	}
 	return explainMAAS(err)
+}
+
+// reasons are those of the kinds that errors have; each error has another one for its other kinds.
+var reasons = map[any]string{
+	dns.DomainNotAuthoritative:    infrav1.DomainNotAuthoritativeReason,
+	lxd.ProfileNotFound:           infrav1.ProfileNotFoundReason,
+	lxd.VMCreationFailed:          infrav1.VMCreationFailedReason,
+	machine.MissingZone:           infrav1.ZonesNotFoundReason,
+	machine.MissingPool:           infrav1.ResourcePoolNotFoundReason,
+	machine.AddressInUse:          infrav1.StaticIPInUseReason,
+	machine.AddressOutsideSubnets: infrav1.StaticIPOutsideSubnetsReason,
+	machine.AddressInDynamicRange: infrav1.StaticIPInDynamicRangeReason,
 }
 
 // explainMAAS sorts the errors of the MAAS client.
@@ -225,17 +238,6 @@ func explainMAAS(err error) Problem {
 	return Problem{infrav1.NotReadyReason, Brief(err.Error()), 0}
 }
 
-func placementReason(err *lxd.LXDError) string {
-	switch err.Type {
-	case lxd.ProfileNotFound:
-		return infrav1.ProfileNotFoundReason
-	case lxd.VMCreationFailed:
-		return infrav1.VMCreationFailedReason
-	default:
-		return infrav1.NoHostAvailableReason
-	}
-}
-
 // Show sets a condition to False for the problem, which it returns.
 func (p Problem) Show(to conditions.Setter, condition string) Problem {
 	SetFalse(to, condition, p.Reason, "%s", p.Message)
@@ -248,36 +250,4 @@ func (p Problem) Result(err error) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Spread the retries of machines.
 	}
 	return ctrl.Result{}, err
-}
-
-// missingReason returns the condition reason for a name that MAAS does not have.
-func missingReason(kind machine.Missing) string {
-	switch kind {
-	case machine.MissingZone:
-		return infrav1.ZonesNotFoundReason
-	case machine.MissingPool:
-		return infrav1.ResourcePoolNotFoundReason
-	}
-	return infrav1.TagNotFoundReason
-}
-
-// domainReason returns the condition reason for a domain that MAAS does not serve.
-func domainReason(problem dns.DomainProblem) string {
-	if problem == dns.DomainNotAuthoritative {
-		return infrav1.DomainNotAuthoritativeReason
-	}
-	return infrav1.DomainNotFoundReason
-}
-
-// addressReason returns the condition reason for a static address that can't be used.
-func addressReason(problem machine.AddressProblem) string {
-	switch problem {
-	case machine.AddressInUse:
-		return infrav1.StaticIPInUseReason
-	case machine.AddressOutsideSubnets:
-		return infrav1.StaticIPOutsideSubnetsReason
-	case machine.AddressInDynamicRange:
-		return infrav1.StaticIPInDynamicRangeReason
-	}
-	return infrav1.StaticIPInvalidReason
 }
