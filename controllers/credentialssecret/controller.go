@@ -25,6 +25,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // secretsPage is how many Secrets one call lists. There may be many thousands.
@@ -96,11 +97,10 @@ func needs(object client.Object) bool {
 		conditions.IsTrue(host, infrav1.TrustedCondition)
 }
 
-func enqueueNamed(_ context.Context, object client.Object) (requests []reconcile.Request) {
-	for _, key := range named(object) {
-		requests = append(requests, reconcile.Request{NamespacedName: key})
-	}
-	return requests
+func enqueueNamed(_ context.Context, object client.Object) []reconcile.Request {
+	return list.Each(named(object), func(key client.ObjectKey) reconcile.Request {
+		return reconcile.Request{NamespacedName: key}
+	})
 }
 
 // enqueueHeld enqueues all Secrets with the finalizer when the manager starts: the last MaasCluster that named one may

@@ -11,6 +11,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
@@ -55,9 +56,9 @@ func conclude(host *infrav1.LXDHost, left []infrav1.LXDEvacuationVM, enabled boo
 		condition(infrav1.EvacuationNotEnabledReason, "the manager may not replace the Machines of the %d VM(s) on this "+
 			"host: set the chart's value %s to true", len(left), enabledValue)
 	case len(left) > 0 && int(status.Held) == len(left):
-		condition(infrav1.VMsHeldReason, "%s", list(left))
+		condition(infrav1.VMsHeldReason, "%s", listed(left))
 	case len(left) > 0:
-		condition(infrav1.EvacuatingReason, "%s", list(left))
+		condition(infrav1.EvacuatingReason, "%s", listed(left))
 	case there < 0:
 		condition(infrav1.EvacuatingReason, "it is not known yet which VMs are on the host")
 	case there > 0:
@@ -68,12 +69,9 @@ func conclude(host *infrav1.LXDHost, left []infrav1.LXDEvacuationVM, enabled boo
 	}
 }
 
-// list names what is left, and why.
-func list(left []infrav1.LXDEvacuationVM) string {
-	var said []string
-	for i := range left {
-		said = append(said, fmt.Sprintf("%s: %s", left[i].Machine, left[i].Message))
-	}
+// listed names what is left, and why.
+func listed(left []infrav1.LXDEvacuationVM) string {
+	said := list.Each(left, func(vm infrav1.LXDEvacuationVM) string { return vm.Machine + ": " + vm.Message })
 	more := ""
 	if n := len(said) - maxNamed; n > 0 {
 		said, more = said[:maxNamed], fmt.Sprintf("; and %d more", n)

@@ -28,6 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -203,15 +204,11 @@ func (k *keeper) taken(owner string) (n int) {
 
 // taker returns the MaasMachine that takes a machine; nil if it is gone.
 func (k *keeper) taker(ctx context.Context, kept record.KeptMachine) (*infrav1.MaasMachine, error) {
-	list := &infrav1.MaasMachineList{}
-	if err := k.APIReader.List(ctx, list, client.InNamespace(k.maasCluster.Namespace)); err != nil {
+	machines := &infrav1.MaasMachineList{}
+	if err := k.APIReader.List(ctx, machines, client.InNamespace(k.maasCluster.Namespace)); err != nil {
 		return nil, fmt.Errorf("looking for the MaasMachine that takes it: %w", err)
 	}
-	at := slices.IndexFunc(list.Items, func(m infrav1.MaasMachine) bool { return m.UID == kept.TakenBy })
-	if at < 0 {
-		return nil, nil
-	}
-	return &list.Items[at], nil
+	return list.Find(machines.Items, func(m infrav1.MaasMachine) bool { return m.UID == kept.TakenBy }), nil
 }
 
 // giveBack gives a machine back, once the MaasMachine that had it is gone.

@@ -19,6 +19,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
@@ -130,10 +131,7 @@ func takesNoVMs(host *infrav1.LXDHost, err error) *report.Problem {
 			"LXD shows no bridge %s, only %s: make it on the host, or change spec.networkBridge", bridge,
 			listed(host.Status.Bridges))}
 	}
-	var pools []string
-	for _, pool := range host.Status.StoragePools {
-		pools = append(pools, pool.Name)
-	}
+	pools := list.Each(host.Status.StoragePools, func(pool infrav1.LXDStoragePoolStatus) string { return pool.Name })
 	if pool := host.Spec.StoragePool; !slices.Contains(pools, pool) {
 		return &report.Problem{Reason: infrav1.StoragePoolNotFoundReason, Message: fmt.Sprintf(
 			"LXD has no storage pool %s, only %s: make it, or change spec.storagePool", pool, listed(pools))}

@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -100,10 +101,7 @@ func (m *Mirror) proveOwners(ctx context.Context, there *existing, seen []*sight
 }
 
 func namesOf(claims []*infrav1.MaasMachine) string {
-	var names []string
-	for _, c := range claims {
-		names = append(names, string(c.UID))
-	}
+	names := list.Each(claims, func(c *infrav1.MaasMachine) string { return string(c.UID) })
 	slices.Sort(names)
 	return strings.Join(names, " ")
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -252,11 +253,7 @@ func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 
 // whyKept returns what the first of the machines that were kept waits for, as the end of a message.
 func whyKept(kept []record.KeptMachine) string {
-	at := slices.IndexFunc(kept, func(k record.KeptMachine) bool { return k.Message != "" })
-	if at < 0 {
-		return ""
-	}
-	return report.After(kept[at].Message)
+	return report.After(list.First(kept, func(k record.KeptMachine) bool { return k.Message != "" }).Message)
 }
 
 // reconcileDelete removes the DNS record once no machine is left, then the finalizer.

@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -107,9 +108,7 @@ func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachin
 // secretToClusters wakes the clusters whose credentials are in a Secret, so that they use a rotated or corrected key at
 // once.
 func (r *Reconciler) secretToClusters(ctx context.Context, secret client.Object) []reconcile.Request {
-	var list []reconcile.Request
-	for _, c := range clusters.WithCredentials(ctx, r.Client, secret) {
-		list = append(list, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&c)})
-	}
-	return list
+	return list.Each(clusters.WithCredentials(ctx, r.Client, secret), func(c infrav1.MaasCluster) reconcile.Request {
+		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&c)}
+	})
 }

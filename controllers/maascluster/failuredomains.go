@@ -20,6 +20,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -201,10 +202,7 @@ func about(n int) string {
 // MAAS's built-in zone holds the machines that were not assigned to another one, so it counts only if no other zone can
 // be used.
 func chooseZones(zones []maas.Ref, wanted []string, able map[string]zoneRoom) (chosen, unknown []string) {
-	var all []string
-	for _, zone := range zones {
-		all = append(all, zone.Name)
-	}
+	all := list.Each(zones, func(zone maas.Ref) string { return zone.Name })
 	slices.Sort(all)
 	if len(wanted) > 0 {
 		for _, zone := range wanted {

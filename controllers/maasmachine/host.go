@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -397,16 +399,9 @@ func (r *Reconciler) readNode(ctx context.Context, l *life) (*corev1.Node, clien
 // ownNode returns the machine's Node, or nil. It finds it by provider ID, because Cluster API keeps the first name of a
 // Node. A Node that was deleted, and that its kubelet registered again, has no provider ID.
 func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
-	at := slices.IndexFunc(nodes, func(n corev1.Node) bool {
-		return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID
-	})
-	if at < 0 {
-		at = slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name && n.Spec.ProviderID == "" })
-	}
-	if at < 0 {
-		return nil
-	}
-	return &nodes[at]
+	return cmp.Or(
+		list.Find(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID }),
+		list.Find(nodes, func(n corev1.Node) bool { return n.Name == name && n.Spec.ProviderID == "" }))
 }
 
 // identity returns the properties that identify the node's VM hosts. MAAS's addresses count only if the Node reports

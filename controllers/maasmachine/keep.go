@@ -17,6 +17,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -290,10 +291,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 	if m.Spec.Release.Keep == nil || m.Spec.DeployInMemory || len(l.maas.Disks) < 2 {
 		return
 	}
-	var names []string
-	for _, d := range l.maas.Disks {
-		names = append(names, d.Name)
-	}
+	names := list.Each(l.maas.Disks, func(d *maas.Disk) string { return d.Name })
 	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "DataDisksNotKept", "Acquire",
 		"machine %s: each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is "+
 			"kept; delete the block devices of those to be left alone in MAAS while it is Ready",

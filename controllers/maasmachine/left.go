@@ -5,7 +5,6 @@ package maasmachine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -119,17 +119,13 @@ func (r *Reconciler) readable(ctx context.Context, host *infrav1.LXDHost) *recor
 
 // lxdHostOf returns the LXDHost of a reference to a host; nil if there is none.
 func (r *Reconciler) lxdHostOf(ctx context.Context, l *life, ref string) (*infrav1.LXDHost, error) {
-	list := &infrav1.LXDHostList{}
-	if err := r.Client.List(ctx, list); err != nil {
+	hosts := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, hosts); err != nil {
 		return nil, fmt.Errorf("searching for the LXDHost of %s: %w", ref, err)
 	}
-	at := slices.IndexFunc(list.Items, func(h infrav1.LXDHost) bool {
+	return list.Find(hosts.Items, func(h infrav1.LXDHost) bool {
 		return clusters.RefersTo(ref, &h, func() bool {
 			return h.Annotations[infrav1.MAASAnnotation] == l.Where() && r.Scopes.Places.Has(&h)
 		})
-	})
-	if at < 0 {
-		return nil, nil
-	}
-	return &list.Items[at], nil
+	}), nil
 }

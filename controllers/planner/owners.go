@@ -22,6 +22,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -256,11 +257,8 @@ func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
 // failureDomains returns the zones that Cluster API chooses from for control planes: those that the MaasCluster
 // publishes, or will.
 func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err error) {
-	for _, domain := range s.MaasCluster.Status.FailureDomains {
-		zones = append(zones, domain.Name)
-	}
-	if len(zones) > 0 {
-		return zones, nil
+	if domains := s.MaasCluster.Status.FailureDomains; len(domains) > 0 {
+		return list.Each(domains, func(d clusterv1.FailureDomain) string { return d.Name }), nil
 	}
 	if wanted := s.MaasCluster.Spec.FailureDomains; len(wanted) > 0 {
 		return wanted, nil

@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -322,10 +323,9 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 			Disk: int(usage.AllocatedDisk)}
 	}
 	known.Has = vm.Footprint()
-	at := slices.IndexFunc(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
-	if known.Host != "" && at >= 0 {
-		known.On = v.hosts[at].Key()
-		known.DeleteCalls = callsFor(m.Spec).On(v.hosts[at]).Delete
+	host := list.Find(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
+	if known.Host != "" && host != nil {
+		known.On, known.DeleteCalls = host.Key(), callsFor(m.Spec).On(*host).Delete
 	}
 	return known
 }
@@ -362,11 +362,7 @@ func (p *Planner) get(
 type objects struct{ list []*unstructured.Unstructured }
 
 func (o *objects) find(kind string, key client.ObjectKey) *unstructured.Unstructured {
-	at := slices.IndexFunc(o.list, func(u *unstructured.Unstructured) bool {
-		return u.GetKind() == kind && u.GetName() == key.Name && u.GetNamespace() == key.Namespace
+	return list.First(o.list, func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == kind && client.ObjectKeyFromObject(u) == key
 	})
-	if at < 0 {
-		return nil
-	}
-	return o.list[at]
 }

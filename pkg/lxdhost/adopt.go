@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // Adopt gives marks to a VM without any, for example one that MAAS composed. Its interfaces must have the MAC
@@ -53,10 +55,7 @@ func (s *session) adopt(name string, marks Marks, addresses []string) error {
 
 func sameAddresses(a, b []string) bool {
 	normal := func(all []string) []string {
-		var lower []string
-		for _, each := range all {
-			lower = append(lower, strings.ToLower(each))
-		}
+		lower := list.Each(all, strings.ToLower)
 		slices.Sort(lower)
 		return slices.Compact(lower)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // imageTimeout bounds the transfer of an image.
@@ -91,11 +93,7 @@ func baseImages(instances []api.Instance) map[string][]string {
 
 // Image returns the image of a name; the zero value if the host had none when it was read.
 func (r *Reading) Image(alias string) Image {
-	at := slices.IndexFunc(r.Images, func(i Image) bool { return slices.Contains(i.Aliases, alias) })
-	if at < 0 {
-		return Image{}
-	}
-	return r.Images[at]
+	return list.First(r.Images, func(i Image) bool { return slices.Contains(i.Aliases, alias) })
 }
 
 // inImages is in with the time to transfer an image.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // keyVolumes has a VM's further disks, as POOL/VOLUME/BYTES, separated by commas. LXD makes no volumes in the call that
@@ -36,11 +38,8 @@ func (s Spec) volumes() []volume {
 }
 
 func formatVolumes(volumes []volume) string {
-	var all []string
-	for _, v := range volumes {
-		all = append(all, fmt.Sprintf("%s/%s/%d", v.Pool, v.name, v.Bytes))
-	}
-	return strings.Join(all, ",")
+	format := func(v volume) string { return fmt.Sprintf("%s/%s/%d", v.Pool, v.name, v.Bytes) }
+	return strings.Join(list.Each(volumes, format), ",")
 }
 
 // volumesOf reads the record of a VM's volumes. What a person may have broken in it is left out.

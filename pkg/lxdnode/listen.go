@@ -16,6 +16,7 @@ import (
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
@@ -218,10 +219,7 @@ func nodeAddresses(client lxd.InstanceServer) ([]netip.Addr, error) {
 }
 
 func joinAddresses(addresses []netip.Addr) string {
-	var text []string
-	for _, address := range addresses {
-		text = append(text, address.String())
-	}
+	text := list.Each(addresses, netip.Addr.String)
 	slices.Sort(text)
 	return strings.Join(text, ", ")
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -110,10 +111,7 @@ func (s *Service) outside(ctx context.Context, cause error) error {
 	if err != nil {
 		return errors.Join(cause, fmt.Errorf("listing MAAS's subnets: %w", err))
 	}
-	var there []string
-	for _, subnet := range subnets {
-		there = append(there, subnet.CIDR)
-	}
+	there := list.Each(subnets, func(subnet maas.Subnet) string { return subnet.CIDR })
 	slices.Sort(there)
 	return &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one (it has "+
 		"%s)", strings.TrimSuffix(maas.Message(cause), "."), strings.Join(there, ", "))}
@@ -130,11 +128,11 @@ func (s *Service) full(ctx context.Context, cidr string, cause error) error {
 	if err != nil {
 		return errors.Join(cause, fmt.Errorf("listing MAAS's subnets: %w", err))
 	}
-	at := slices.IndexFunc(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == wanted.Masked().String() })
-	if at < 0 {
+	is := list.Find(subnets, func(subnet maas.Subnet) bool { return subnet.CIDR == wanted.Masked().String() })
+	if is == nil {
 		return cause
 	}
-	free, err := s.inventory.Client().FreeRanges(ctx, subnets[at].ID)
+	free, err := s.inventory.Client().FreeRanges(ctx, is.ID)
 	if err != nil || len(free) > 0 {
 		return errors.Join(cause, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -124,8 +125,5 @@ func (i *Inventory) listAll(ctx context.Context, ids []string) (machines []*maas
 	if err != nil {
 		return nil, err
 	}
-	for _, device := range devices {
-		machines = append(machines, device.AsMachine())
-	}
-	return machines, nil
+	return append(machines, list.Each(devices, (*maas.Device).AsMachine)...), nil
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -91,9 +92,8 @@ func HasAddress(machine *maas.Machine, address string) bool {
 // linkedTo returns the interface that has a static address, and the link.
 func linkedTo(machine *maas.Machine, address string) (*maas.Interface, maas.Link) {
 	for _, iface := range interfacesOf(machine) {
-		at := slices.IndexFunc(iface.Links, func(link maas.Link) bool { return hasStatic(link, address) })
-		if at >= 0 {
-			return iface, iface.Links[at]
+		if link := list.Find(iface.Links, func(link maas.Link) bool { return hasStatic(link, address) }); link != nil {
+			return iface, *link
 		}
 	}
 	return nil, maas.Link{}
@@ -138,11 +138,7 @@ func hasInterface(machine *maas.Machine, name string) bool {
 }
 
 func first(machine *maas.Machine, wanted func(*maas.Interface) bool) *maas.Interface {
-	list := interfacesOf(machine)
-	if at := slices.IndexFunc(list, wanted); at >= 0 {
-		return list[at]
-	}
-	return nil
+	return list.First(interfacesOf(machine), wanted)
 }
 
 // bootCarrier returns the interface with the addresses of the boot interface: itself, or the bond and the bridge on top
@@ -297,11 +293,8 @@ func subnetOf(subnets []maas.Subnet, address, cidr string) (maas.Subnet, error) 
 }
 
 // cidrs are the addresses of subnets.
-func cidrs(subnets []maas.Subnet) (all []string) {
-	for _, subnet := range subnets {
-		all = append(all, subnet.CIDR)
-	}
-	return all
+func cidrs(subnets []maas.Subnet) []string {
+	return list.Each(subnets, func(subnet maas.Subnet) string { return subnet.CIDR })
 }
 
 // link makes one link, and removes those that it replaces.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -91,10 +92,7 @@ func layoutOf(machine *maas.Machine, vlans []maas.VLAN) *layout {
 }
 
 func (l *layout) named(name string) *node {
-	if at := slices.IndexFunc(l.nodes, func(n *node) bool { return n.name == name }); at >= 0 {
-		return l.nodes[at]
-	}
-	return nil
+	return list.First(l.nodes, func(n *node) bool { return n.name == name })
 }
 
 // called returns the interfaces that a name, a MAC address or a tag means. A MAC address and a tag mean network cards:
@@ -185,12 +183,9 @@ func (l *layout) partsOf(w WantedInterface) ([]*node, error) {
 
 // names lists interfaces, sorted.
 func names(nodes []*node) string {
-	var list []string
-	for _, n := range nodes {
-		list = append(list, n.name)
-	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
+	sorted := list.Each(nodes, func(n *node) string { return n.name })
+	slices.Sort(sorted)
+	return strings.Join(sorted, ", ")
 }
 
 // check returns why an interface can't be made, as MAAS would, and finds its VLAN.

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
 // withheldFor is how long a machine is not allocated after its owner last withheld it.
@@ -125,9 +127,7 @@ func (s *Service) notAllocated() (names []string) {
 	for _, m := range machines {
 		names = append(names, m.hostname)
 	}
-	for _, m := range s.Quarantine.Remembered() {
-		names = append(names, m.Hostname)
-	}
+	names = append(names, list.Each(s.Quarantine.Remembered(), func(m quarantine.Machine) string { return m.Hostname })...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

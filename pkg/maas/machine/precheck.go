@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -67,10 +68,7 @@ func (e *MissingError) Error() string { return e.Field + ": " + e.Found() + ": "
 
 // Has returns a *MissingError if MAAS, which has these, has not all that a field names.
 func Has(refs []maas.Ref, kind Missing, field string, names ...string) error {
-	var there []string
-	for _, ref := range refs {
-		there = append(there, ref.Name)
-	}
+	there := list.Each(refs, func(ref maas.Ref) string { return ref.Name })
 	lacking := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(there, name) })
 	if len(lacking) == 0 {
 		return nil
@@ -98,11 +96,7 @@ func (s *Service) CheckNames(ctx context.Context, p maas.AllocateParams) error {
 
 func (s *Service) tagRefs(ctx context.Context, maxAge time.Duration) ([]maas.Ref, error) {
 	tags, err := s.inventory.Tags(ctx, maxAge)
-	refs := make([]maas.Ref, 0, len(tags))
-	for _, tag := range tags {
-		refs = append(refs, maas.Ref{Name: tag.Name})
-	}
-	return refs, err
+	return list.Each(tags, func(tag maas.Tag) maas.Ref { return maas.Ref{Name: tag.Name} }), err
 }
 
 func (s *Service) checkName(

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -67,11 +68,7 @@ func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the VM hosts that must not be used: %w", err)
 	}
-	names := make([]string, 0, len(hosts))
-	for _, host := range hosts {
-		names = append(names, host.Name)
-	}
-	return names, nil
+	return list.Each(hosts, func(host maas.VMHost) string { return host.Name }), nil
 }
 
 // ComposedInsteadError is for a VM that MAAS composed because no machine fitted, on a VM host that was not known here.

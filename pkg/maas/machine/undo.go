@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -69,12 +70,7 @@ func vlanOf(iface *maas.Interface) int {
 	return iface.VLAN.ID
 }
 
-func linksOf(iface *maas.Interface) (links []LinkBefore) {
-	for _, link := range iface.Links {
-		links = append(links, linkBefore(link))
-	}
-	return links
-}
+func linksOf(iface *maas.Interface) []LinkBefore { return list.Each(iface.Links, linkBefore) }
 
 func linkBefore(link maas.Link) LinkBefore {
 	out := LinkBefore{Mode: link.Mode}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
@@ -85,10 +86,7 @@ func List(ctx context.Context, client *maas.Client) ([]*maas.Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the devices: %w", err)
 	}
-	for _, device := range devices {
-		all = append(all, device.AsMachine())
-	}
-	return all, nil
+	return append(all, list.Each(devices, (*maas.Device).AsMachine)...), nil
 }
 
 // Audit returns the orphans among all machines of a MAAS.

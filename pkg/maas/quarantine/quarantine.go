@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
@@ -62,12 +63,9 @@ func (s *Service) List(ctx context.Context, maxAge time.Duration) ([]Machine, er
 		return nil, fmt.Errorf("listing the machines in quarantine: %w", err)
 	}
 	known := quarantined.notes(tags)
-	list := make([]Machine, 0, len(machines))
-	for _, m := range machines {
-		list = append(list, Machine{m, known[m.SystemID]})
-	}
-	slices.SortFunc(list, sooner)
-	return list, nil
+	noted := list.Each(machines, func(m *maas.Machine) Machine { return Machine{m, known[m.SystemID]} })
+	slices.SortFunc(noted, sooner)
+	return noted, nil
 }
 
 // sooner compares when machines are free again; those without an end are last.

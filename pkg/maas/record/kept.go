@@ -3,15 +3,18 @@
 package record
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // maxKept bounds the annotation of a MaasCluster.
@@ -82,26 +85,19 @@ func needed(m KeptMachine) (labels, annotations map[string]string, spec infrav1.
 
 // KeptNamed returns a machine that waits, or nil.
 func (d *ClusterData) KeptNamed(systemID string) *KeptMachine {
-	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.SystemID == systemID })
-	if at < 0 {
-		return nil
-	}
-	return &d.Kept[at]
+	return list.Find(d.Kept, func(k KeptMachine) bool { return k.SystemID == systemID })
 }
 
 // TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already,
 // or the first that fits; nil if there is none.
 func (d *ClusterData) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
-	at := slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == by })
-	if at < 0 {
-		at = slices.IndexFunc(d.Kept, func(k KeptMachine) bool { return k.TakenBy == "" && !k.GivenBack && fits(k) })
-	}
-	if at < 0 {
+	waits := func(k KeptMachine) bool { return k.TakenBy == "" && !k.GivenBack && fits(k) }
+	kept := cmp.Or(list.Find(d.Kept, func(k KeptMachine) bool { return k.TakenBy == by }), list.Find(d.Kept, waits))
+	if kept == nil {
 		return nil
 	}
-	d.Kept[at].TakenBy = by
-	taken := d.Kept[at]
-	return &taken
+	kept.TakenBy = by
+	return ptr.To(*kept)
 }
 
 // ReturnKept records that a MaasMachine does not take a machine any more. It is given back if giveBack is set.
