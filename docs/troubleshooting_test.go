@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,7 +76,9 @@ func eventsOf(t *testing.T, dir, function string, argument int) (events []string
 
 func TestEveryEventIsInTroubleshooting(t *testing.T) {
 	listed := rows(section(t, troubleshootingPage, "Events"))
-	events := append(eventsOf(t, filepath.Join("..", "controllers", "*"), "Eventf", 3), eventsOf(t, filepath.Join("..", "cmd", "lxd-initializer"), "event", 1)...)
+	controllers := filepath.Join("..", "controllers", "*")
+	events := slices.Concat(eventsOf(t, controllers, "Eventf", 3), eventsOf(t, controllers, "Warn", 1), eventsOf(t, controllers, "Tell", 1),
+		eventsOf(t, filepath.Join("..", "cmd", "lxd-initializer"), "event", 1))
 	for _, event := range events {
 		if listed[event] == "" {
 			t.Errorf("%s does not say what the event %s means", troubleshootingPage, event)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -160,8 +159,7 @@ func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) err
 		was := conditions.IsTrue(e.host, infrav1.EvacuatedCondition)
 		err := r.store(ctx, e.host, func() { conclude(e.host, left, r.Enabled) })
 		if errs = append(errs, err); err == nil && !was && conditions.IsTrue(e.host, infrav1.EvacuatedCondition) {
-			r.Recorder.Eventf(e.host, nil, corev1.EventTypeNormal, infrav1.EvacuatedReason, "Evacuate",
-				"no VM of a MaasMachine is left on the host")
+			r.Tell(e.host, infrav1.EvacuatedReason, "Evacuate", "no VM of a MaasMachine is left on the host")
 		}
 	}
 	return kerrors.NewAggregate(errs)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -164,7 +163,7 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 		if err != nil || !given {
 			return err // A MaasMachine takes it.
 		}
-		k.Recorder.Eventf(k.maasCluster, nil, corev1.EventTypeNormal, "KeptMachineGivenBack", "Keep",
+		k.Tell(k.maasCluster, "KeptMachineGivenBack", "Keep",
 			"machine %s (%s) of MaasMachine %s is given back: %s", kept.Hostname, kept.SystemID, kept.Machine, why)
 	}
 	return k.giveBack(ctx, kept)

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -202,7 +201,7 @@ func (r *Reconciler) deleteVM(
 	if why != (reason{}) {
 		return r.pause(l), r.keep(ctx, l, why)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMDeleted", "Delete",
+	r.Tell(l.host, "LeftVMDeleted", "Delete",
 		"VM %s of MaasMachine %s/%s, which is gone, was still there; "+
 			"it is being deleted", l.Hostname, l.Namespace, l.Machine)
 	return verifyAfter, nil
@@ -225,7 +224,7 @@ func (r *Reconciler) settle(ctx context.Context, l *left, region *scope.Region) 
 	if err := l.record.Store(ctx, func() { l.record.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeNormal, "LeftVMGone", "Verify",
+	r.Tell(l.host, "LeftVMGone", "Verify",
 		"VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
 	return 0, nil
 }
@@ -258,7 +257,7 @@ func (r *Reconciler) keep(ctx context.Context, l *left, why reason) error {
 	if err := l.record.Store(ctx, func() { l.record.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	r.Recorder.Eventf(l.host, nil, corev1.EventTypeWarning, "LeftVMKept", "Verify",
+	r.Warn(l.host, "LeftVMKept", "Verify",
 		"VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why.text)
 	return nil
 }

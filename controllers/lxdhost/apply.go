@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -247,7 +246,7 @@ func (m *Mirror) refuse(ctx context.Context, s *sighting, taken *infrav1.LXDHost
 		return
 	}
 	m.refusals[key] = true
-	m.Recorder.Eventf(taken, nil, corev1.EventTypeWarning, "NameTaken", "Mirror",
+	m.Warn(taken, "NameTaken", "Mirror",
 		"VM host %s of MAAS at %s gets no LXDHost, because this one has its name: make this one anew under another name",
 		s.Name, s.where)
 	ctrl.LoggerFrom(ctx).Info("A VM host gets no LXDHost, because another one has its name", "vmHost", s.Name, "lxdHost",

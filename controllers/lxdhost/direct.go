@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -254,6 +253,6 @@ func (r *Reconciler) letGo(ctx context.Context, host *infrav1.LXDHost) error {
 		return client.IgnoreNotFound(err)
 	}
 	r.Scopes.ReleaseLXDHost(client.ObjectKeyFromObject(host))
-	r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "Deleted", "Delete", "no VM of ours is left on the host")
+	r.Tell(host, "Deleted", "Delete", "no VM of ours is left on the host")
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -100,7 +99,7 @@ func (r *Reconciler) tendImages(
 		mark:     r.markOf(options, key),
 	}, now)
 	for _, alias := range disputed {
-		r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, "ImageDisputed", "BringImage",
+		r.Warn(host, "ImageDisputed", "BringImage",
 			"the LXDHosts of this namespace have different images of the name %s, and none is brought here: upload one of "+
 				"them to all, with `capmaasctl image upload --lxd-host`", alias)
 	}
@@ -321,16 +320,13 @@ func (r *Reconciler) transfer(ctx context.Context, host *infrav1.LXDHost, t *tra
 	case ctx.Err() != nil:
 	case err != nil:
 		log.Error(err, "An image was not brought to a host, or not removed")
-		r.Recorder.Eventf(host, nil, corev1.EventTypeWarning, "ImageNotTransferred", "BringImage", "image %s: %s", t.alias,
-			report.Brief(err.Error()))
+		r.Warn(host, "ImageNotTransferred", "BringImage", "image %s: %s", t.alias, report.Brief(err.Error()))
 	case removes:
 		log.Info("Removed an image that was brought, and that nothing needs")
-		r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "ImageRemoved", "RemoveImage",
-			"image %s was brought here, and nothing needs it any more", t.alias)
+		r.Tell(host, "ImageRemoved", "RemoveImage", "image %s was brought here, and nothing needs it any more", t.alias)
 	default:
 		log.Info("Brought an image to a host", "from", t.from)
-		r.Recorder.Eventf(host, nil, corev1.EventTypeNormal, "ImageBrought", "BringImage",
-			"image %s was copied from LXDHost %s", t.alias, t.from.Name)
+		r.Tell(host, "ImageBrought", "BringImage", "image %s was copied from LXDHost %s", t.alias, t.from.Name)
 	}
 }
 

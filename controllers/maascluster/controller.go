@@ -245,8 +245,7 @@ func (r *Reconciler) provisioned(maasCluster *infrav1.MaasCluster) {
 	if !ptr.Deref(maasCluster.Status.Initialization.Provisioned, false) {
 		maasCluster.Status.Initialization.Provisioned = ptr.To(true)
 		if r.told.First(maasCluster) {
-			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Provisioned", "Provision",
-				"machines can be created now")
+			r.Tell(maasCluster, "Provisioned", "Provision", "machines can be created now")
 		}
 	}
 }
@@ -301,7 +300,6 @@ func (r *Reconciler) reconcileDelete(
 	}
 	r.Scopes.Release(maasCluster)
 	r.told.Forget(maasCluster)
-	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "Deleted", "Delete",
-		"nothing of this cluster is left in MAAS")
+	r.Tell(maasCluster, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -66,8 +65,7 @@ func (r *Reconciler) follow(
 	if !same {
 		return nil, elsewhere
 	}
-	r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, "MAASMoved", "Connect",
-		"MAAS, which was at %s, is at %s (after # is which API key)",
+	r.Tell(maasCluster, "MAASMoved", "Connect", "MAAS, which was at %s, is at %s (after # is which API key)",
 		elsewhere.Home, elsewhere.There)
 	return s, nil
 }

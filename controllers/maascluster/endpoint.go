@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -84,8 +83,7 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) erro
 		return err
 	}
 	if wrote {
-		r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "EndpointPublished", "Publish", "%s is at %v",
-			s.EndpointName(), published)
+		r.Tell(s.MaasCluster, "EndpointPublished", "Publish", "%s is at %v", s.EndpointName(), published)
 	}
 	if len(published) == 0 && !s.EndpointDiffers() {
 		report.SetFalse(s.MaasCluster, infrav1.DNSReadyCondition, infrav1.WaitingForControlPlaneReason,
@@ -238,7 +236,7 @@ func (r *Reconciler) reserveVirtualIP(
 	if err != nil {
 		return "", err
 	}
-	r.Recorder.Eventf(s.MaasCluster, nil, corev1.EventTypeNormal, "VirtualIPReserved", "Reserve",
+	r.Tell(s.MaasCluster, "VirtualIPReserved", "Reserve",
 		"%s is reserved in MAAS under the name %s", address, s.EndpointName())
 	return address, nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -50,7 +49,7 @@ func (r *Reconciler) allowMove(
 	}
 	if names := onTheirWay(machines); len(names) > 0 {
 		if justPaused {
-			r.Recorder.Eventf(maasCluster, nil, corev1.EventTypeNormal, moveBlockedReason, "Pause",
+			r.Tell(maasCluster, moveBlockedReason, "Pause",
 				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they "+
 					"have", strings.Join(names, ", "))
 		}

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
@@ -66,8 +64,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	}
 	status := &l.MaasMachine.Status
 	status.LXDHost, status.FailureDomain, status.LXDProject = host.Name, host.Zone, vm.Project
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMComposed", "Compose", "VM %s on host %s",
-		spec.Hostname, host.Name)
+	r.Tell(l.MaasMachine, "VMComposed", "Compose", "VM %s on host %s", spec.Hostname, host.Name)
 	runs := ""
 	if vm.HostFirst {
 		runs = vm.HostRef

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,7 +45,7 @@ func (r *Reconciler) stopped(ctx context.Context, m *infrav1.MaasMachine, err er
 	old := conditions.Get(m, infrav1.MachineDeployedCondition)
 	log := ctrl.LoggerFrom(ctx)
 	if old == nil || old.Reason != p.Reason {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, p.Reason, "Reconcile", "%s", p.Message)
+		r.Warn(m, p.Reason, "Reconcile", "%s", p.Message)
 	} else if p.Reason == infrav1.MAASBusyReason {
 		log = log.V(1) // Of a thousand machines most wait for their turn.
 	}

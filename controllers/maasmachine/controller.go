@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -245,7 +244,7 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.told.Forget(m.maasMachine)
-	r.Recorder.Eventf(m.maasMachine, nil, corev1.EventTypeNormal, "Deleted", "Delete", "%s", how)
+	r.Tell(m.maasMachine, "Deleted", "Delete", "%s", how)
 	return ctrl.Result{}, nil
 }
 

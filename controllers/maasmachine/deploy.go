@@ -8,7 +8,6 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -135,8 +134,7 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	l.proven = true
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Deploying", "Deploy", "image %s on machine %s",
-		spec.Image, l.maas)
+	r.Tell(l.MaasMachine, "Deploying", "Deploy", "image %s on machine %s", spec.Image, l.maas)
 	return proceed, nil
 }
 
@@ -219,11 +217,9 @@ func (r *Reconciler) tellProvisioned(l *life, address string) {
 	if !r.told.First(l.MaasMachine) {
 		return
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "Provisioned", "Deploy", "machine %s runs at %s", l.maas,
-		address)
+	r.Tell(l.MaasMachine, "Provisioned", "Deploy", "machine %s runs at %s", l.maas, address)
 	if why := withoutCrashDump(l.MaasMachine.Spec, l.maas); why != "" {
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NoKernelCrashDump", "Deploy", "machine %s: %s",
-			l.maas, why)
+		r.Warn(l.MaasMachine, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas, why)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
@@ -155,7 +154,7 @@ func (r *Reconciler) excludeAgain(
 // notUndone emits an event that what is recorded of a machine is not undone, because nothing proves that it was the
 // object's.
 func (r *Reconciler) notUndone(l *life, systemID string) {
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotUndone", "Delete",
+	r.Warn(l.MaasMachine, "NotUndone", "Delete",
 		"machine %s is in the pool, and MAAS does not say that it was this object's: its network and storage are left as "+
 			"they are; check them in MAAS", systemID)
 }

@@ -169,8 +169,7 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		if err != nil {
 			return proceed, err
 		}
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "VMHostRemoved", "Delete", "VM host %s left MAAS",
-			host.Name)
+		r.Tell(l.MaasMachine, "VMHostRemoved", "Delete", "VM host %s left MAAS", host.Name)
 	}
 	return r.awaitOtherHosts(ctx, l)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -109,7 +108,7 @@ func (r *Reconciler) notRestored(l *life, err error) error {
 	if !is {
 		return err
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "InterfaceNotRestored", "Delete",
+	r.Warn(l.MaasMachine, "InterfaceNotRestored", "Delete",
 		"machine %s: %s: restore its networking configuration in MAAS", l.maas, refused.Error())
 	return nil
 }

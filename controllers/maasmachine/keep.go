@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -74,7 +73,7 @@ func isToBeKept(l *life) bool {
 // powerOff switches the machine off before it waits: nothing of it may run on.
 func (r *Reconciler) powerOff(ctx context.Context, l *life) (outcome, error) {
 	if l.record.Enter(switchingOff, r.Clock.Now()) >= switchOffLimit {
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "NotKept", "Delete",
+		r.Warn(l.MaasMachine, "NotKept", "Delete",
 			"machine %s can't be switched off, and is given back instead of being kept", l.maas)
 		return proceed, nil
 	}
@@ -99,8 +98,7 @@ func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
 	if err != nil || !recorded {
 		return err // A full record: it is given back.
 	}
-	r.Recorder.Eventf(m, nil, corev1.EventTypeNormal, "Kept", "Delete", "machine %s (%s) waits for the next Machine of %s",
-		kept.Hostname, kept.SystemID, owner)
+	r.Tell(m, "Kept", "Delete", "machine %s (%s) waits for the next Machine of %s", kept.Hostname, kept.SystemID, owner)
 	l.maas, l.kept, l.record.Storage = nil, true, nil
 	return nil
 }
@@ -206,7 +204,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	case !ours:
 		return r.lose(ctx, l, h, fmt.Sprintf("it is not ours any more; its MAAS user is %q", m.Owner))
 	case misfit != "":
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, "KeptMachineDoesNotFit", "Acquire",
+		r.Warn(l.MaasMachine, "KeptMachineDoesNotFit", "Acquire",
 			"machine %s (%s), which was kept, %s: it is given back", m.Hostname, m.SystemID, misfit)
 		l.Machines.Include(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
@@ -292,7 +290,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 		return
 	}
 	names := list.Each(l.maas.Disks, func(d *maas.Disk) string { return d.Name })
-	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "DataDisksNotKept", "Acquire",
+	r.Warn(m, "DataDisksNotKept", "Acquire",
 		"machine %s: each deployment removes the signatures of all disks that MAAS lists (%s), also when the machine is "+
 			"kept; delete the block devices of those to be left alone in MAAS while it is Ready",
 		l.maas, text.List(names, maxSkipped))
@@ -302,7 +300,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
 	l.Machines.Include(h.SystemID, l.mark()) // If it comes back, anybody may have it.
 	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
+	r.Warn(l.MaasMachine, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
 	if err := l.record.Store(ctx, func() { l.record.Lost = message }); err != nil {
 		return proceed, err
 	}

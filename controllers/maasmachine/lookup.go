@@ -7,7 +7,6 @@ import (
 	"errors"
 	"sort"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -229,7 +228,7 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 		l.left = l.Machines.LeftOn(m, l.mark())
 	}
 	l.Inventory.Track(m)
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
+	r.Tell(l.MaasMachine, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
 	r.tellDataDisks(l)
 	return r.store(ctx, l, m.SystemID, "")
 }
@@ -278,8 +277,7 @@ func (r *Reconciler) giveAllBack(ctx context.Context, l *life, only *maas.Machin
 
 // notOursAnyMore emits an event that the machine is another user's now, and does not change it.
 func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.MachineNotOursReason, "Delete",
-		"machine %s is no longer ours; it is not changed", m)
+	r.Warn(l.MaasMachine, infrav1.MachineNotOursReason, "Delete", "machine %s is no longer ours; it is not changed", m)
 	l.foreign = m
 	return proceed, nil
 }

@@ -133,7 +133,7 @@ func (r *Reconciler) awaitAddress(m *infrav1.MaasMachine, claim *ipamv1.IPAddres
 	}
 	text := report.Brief(fmt.Sprintf("%s %s refuses to assign an address: %s %s", pool.Kind, pool.Name, reason, message))
 	if old := conditions.Get(m, infrav1.MachineDeployedCondition); old == nil || old.Message != text {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
+		r.Warn(m, infrav1.IPAddressRefusedReason, "Claim", "%s", text)
 	}
 	return report.Wait(report.SafetyRetry, infrav1.IPAddressRefusedReason, "%s", text), nil
 }

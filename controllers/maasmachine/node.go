@@ -103,7 +103,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 		node.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
 	}
 	if node.Spec.ProviderID != l.MaasMachine.Spec.ProviderID {
-		r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.ProviderIDDiffersReason, "Join",
+		r.Warn(l.MaasMachine, infrav1.ProviderIDDiffersReason, "Join",
 			"Node %s has the provider ID %s, not %s, so it is not this Machine's: switch off the cloud controller that set "+
 				"it, and replace the Machine",
 			node.Name, node.Spec.ProviderID, l.MaasMachine.Spec.ProviderID)

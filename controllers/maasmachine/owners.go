@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
@@ -43,7 +42,7 @@ func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachin
 		if maasMachine.DeletionTimestamp.IsZero() {
 			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
 			if len(maasMachine.OwnerReferences) == 0 { // Cluster API's controllers make one with an owner.
-				r.Recorder.Eventf(maasMachine, nil, corev1.EventTypeNormal, "NoMachine", "Reconcile",
+				r.Tell(maasMachine, "NoMachine", "Reconcile",
 					"nothing is done until a Machine has it as its infrastructureRef: make one, or delete this object")
 			}
 			return nil, nil

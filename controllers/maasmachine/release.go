@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -259,7 +258,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	// Only now: if an attempt were recorded and refused at once, the changed status would trigger the next one at once.
 	recordRelease(l, r.Clock.Now())
 	if unerased {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "ReleasedUnerased", "Delete",
+		r.Warn(m, "ReleasedUnerased", "Delete",
 			"MAAS failed to erase the disks of machine %s; it is released without erasing, as spec.release.erase asks", l.maas)
 	}
 	return nil
@@ -368,7 +367,7 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at "+
 		"%s%s", what, l.maas.SystemID, try.Failures, timestamp(next), remedy)
 	if isNew {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", "%s", message)
+		r.Warn(m, reason, "Delete", "%s", message)
 	}
 	if try.Erase != m.Spec.Release.Mode() || !next.After(now) {
 		return proceed
@@ -402,7 +401,7 @@ func (r *Reconciler) warnOnce(
 	m *infrav1.MaasMachine, after time.Duration, reason, format string, args ...any,
 ) outcome {
 	if conditions.GetReason(m, infrav1.MachineDeployedCondition) != reason {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, reason, "Delete", format, args...)
+		r.Warn(m, reason, "Delete", format, args...)
 	}
 	return report.Wait(after, reason, format, args...)
 }

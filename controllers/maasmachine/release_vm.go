@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -226,7 +224,7 @@ func (r *Reconciler) hostUnreachable(
 ) (outcome, error) {
 	m, check, vm := l.MaasMachine, l.record.CleanupSoFar(), l.Identity().Hostname
 	if errors.Is(found.Why, maas.Forbidden) {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, infrav1.MAASRefusedReason, "Delete",
+		r.Warn(m, infrav1.MAASRefusedReason, "Delete",
 			"can't check that VM %s is gone from its VM host, because only %s may refresh VM hosts: %s",
 			vm, rights.VMs.Users(""), maas.Message(found.Why))
 		return proceed, nil
@@ -250,9 +248,8 @@ func (r *Reconciler) hostUnreachable(
 		return proceed, err
 	}
 	l.mayRemain = l.mayRemain || !found.Never
-	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, "VMMayRemain", "Delete",
-		"VM %s may remain on host %s, which could not be asked since %s: %s. %s",
-		vm, found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
+	r.Warn(m, "VMMayRemain", "Delete", "VM %s may remain on host %s, which could not be asked since %s: %s. %s", vm,
+		found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
 	return proceed, nil
@@ -330,7 +327,7 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 	if err != nil {
 		return next{}, err
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeNormal, "SpareVMDeleted", "Delete",
+	r.Tell(l.MaasMachine, "SpareVMDeleted", "Delete",
 		"host %s had created a second VM although MAAS "+
 			"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname,
 		found.VM.SystemID)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -48,7 +47,7 @@ func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 		known = m.Status.FailureReason // An outage of MAAS changes the condition for a while.
 	}
 	if v.Then != states.Moving && known != v.Reason {
-		r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v.Reason, "Observe", "%s", message)
+		r.Warn(m, v.Reason, "Observe", "%s", message)
 	}
 	m.Status.FailureReason, m.Status.FailureMessage = "", ""
 	if v.Then == states.Replace {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -44,7 +42,7 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome,
 	if l.record.Deployed != l.maas.SystemID && !l.record.IsPending(record.Deploy) {
 		l.record.Enter(undoing, r.Clock.Now()) // Its disks are as they were.
 	}
-	r.Recorder.Eventf(l.MaasMachine, nil, corev1.EventTypeWarning, infrav1.GivenBackForNowReason, "Release",
+	r.Warn(l.MaasMachine, infrav1.GivenBackForNowReason, "Release",
 		"machine %s is given back, as nothing was done in %s: %s", l.maas, holdAtMost, report.Explain(cause).Message)
 	out, err := r.handBack(ctx, l)
 	if err != nil {

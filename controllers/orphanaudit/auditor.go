@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -267,7 +266,7 @@ func clusterOf(f orphans.Finding, clusters []infrav1.MaasCluster) *infrav1.MaasC
 func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infrav1.MaasCluster) {
 	m := f.Machine
 	if c := clusterOf(f, clusters); c != nil {
-		a.Recorder.Eventf(c, nil, corev1.EventTypeWarning, orphanedReason, "Audit",
+		a.Warn(c, orphanedReason, "Audit",
 			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and removes it with "+
 				"--delete",
 			m.Hostname, m.SystemID, m.StatusName)

@@ -4,6 +4,7 @@
 package reconciler
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,4 +31,14 @@ type Base struct {
 // Ignores reports whether an object is another manager's, or was moved to another management cluster.
 func (b *Base) Ignores(object client.Object) bool {
 	return !objects.Watched(object, b.WatchFilter) || objects.MovedAway(object)
+}
+
+// Warn emits a warning event about an object.
+func (b *Base) Warn(about client.Object, reason, action, format string, args ...any) {
+	b.Recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, format, args...)
+}
+
+// Tell emits an event about an object that nobody has to do anything about.
+func (b *Base) Tell(about client.Object, reason, action, format string, args ...any) {
+	b.Recorder.Eventf(about, nil, corev1.EventTypeNormal, reason, action, format, args...)
 }
