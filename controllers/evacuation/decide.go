@@ -14,6 +14,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // vm is a VM of ours on a host, with what Cluster API has for it now.
@@ -178,12 +179,8 @@ var workerRules = []rule{
 	},
 	// One at a time even where none may be unavailable: MachineSets delete before they make the successor available.
 	func(v *vm, _ time.Time) *verdict {
-		available := 0
-		for _, m := range v.owner.machines {
-			if m.Name != v.machine.Name && isAvailable(m) {
-				available++
-			}
-		}
+		available := len(list.Where(v.owner.machines,
+			func(m *clusterv1.Machine) bool { return m.Name != v.machine.Name && isAvailable(m) }))
 		if missing := v.owner.replicas - available; missing > max(v.owner.workers.maxUnavailable, 1) {
 			return waiting("its %s %s has only %d other available Machine(s) of %d", v.owner.kind, v.owner.name, available,
 				v.owner.replicas)

@@ -13,6 +13,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -156,12 +157,7 @@ func (v *vm) awaitsSuccessor() bool {
 	if v.owner == nil || v.machine == nil {
 		return false
 	}
-	staying := 0
-	for _, m := range v.owner.machines {
-		if m.DeletionTimestamp.IsZero() {
-			staying++
-		}
-	}
+	staying := len(list.Where(v.owner.machines, func(m *clusterv1.Machine) bool { return m.DeletionTimestamp.IsZero() }))
 	if v.machine.DeletionTimestamp.IsZero() { // It is replaced by one that is made first.
 		staying--
 	}

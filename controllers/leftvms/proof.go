@@ -12,6 +12,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -90,12 +91,9 @@ func (r *Reconciler) region(ctx context.Context, l *left, cluster *owner) (*scop
 	if l.host.Spec.VMHost == nil {
 		return r.Scopes.LXDHostRegion(ctx, l.host)
 	}
-	for _, region := range r.Scopes.Regions() {
-		if region.Where() == l.host.Annotations[infrav1.MAASAnnotation] {
-			return region, nil
-		}
-	}
-	return nil, nil
+	return list.First(r.Scopes.Regions(), func(region *scope.Region) bool {
+		return region.Where() == l.host.Annotations[infrav1.MAASAnnotation]
+	}), nil
 }
 
 // keeps returns why a VM that was found is not deleted; the zero value if it is ours, and nothing claims it. Kubernetes

@@ -11,6 +11,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // existing are the objects in Kubernetes that a round needs.
@@ -58,12 +59,7 @@ func (e *existing) hasRoom(namespaces []string, own string) string {
 			brought[host.Labels[infrav1.BroughtByLabel]]++
 		}
 	}
-	for _, namespace := range namespaces {
-		if brought[namespace] < maxVMHosts {
-			return namespace
-		}
-	}
-	return ""
+	return list.First(namespaces, func(namespace string) bool { return brought[namespace] < maxVMHosts })
 }
 
 // mirrored returns the ids of the VM hosts of a MAAS that have an object.
@@ -101,13 +97,8 @@ func (e *existing) claimsOf(s *sighting) []*infrav1.MaasMachine {
 	if s.Host.SystemID == "" {
 		return nil
 	}
-	var found []*infrav1.MaasMachine
-	for _, machine := range e.machines[s.Host.SystemID] {
-		if e.homes[clusters.KeyOf(machine)] == s.where {
-			found = append(found, machine)
-		}
-	}
-	return found
+	return list.Where(e.machines[s.Host.SystemID],
+		func(m *infrav1.MaasMachine) bool { return e.homes[clusters.KeyOf(m)] == s.where })
 }
 
 // counts returns the number of MaasMachines on a VM host by their Cluster, as namespace/name.

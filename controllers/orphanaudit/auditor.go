@@ -22,6 +22,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
@@ -254,12 +255,9 @@ func mayBeIn(c *infrav1.MaasCluster, region *scope.Region) bool {
 
 // clusterOf returns nil if the MaasCluster is gone.
 func clusterOf(f orphans.Finding, clusters []infrav1.MaasCluster) *infrav1.MaasCluster {
-	for i := range clusters {
-		if clusters[i].Annotations[infrav1.OwnerIDAnnotation] == f.OwnerID {
-			return &clusters[i]
-		}
-	}
-	return nil
+	return list.Find(clusters, func(c infrav1.MaasCluster) bool {
+		return c.Annotations[infrav1.OwnerIDAnnotation] == f.OwnerID
+	})
 }
 
 // report emits an event on the MaasCluster of the machine, or logs the orphan if there is none.

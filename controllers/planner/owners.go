@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -22,6 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -109,11 +109,18 @@ func (p *Planner) owners(ctx context.Context, v *view) ([]owner, error) {
 	var owners []owner
 	ref := v.Cluster.Cluster.Spec.ControlPlaneRef
 	if ref.IsDefined() {
-		controlPlane, err := p.controlPlane(ctx, v, ref)
-		if err != nil {
-			return nil, err
+		key := client.ObjectKey{Namespace: v.Cluster.Cluster.Namespace, Name: ref.Name}
+		object, err := v.objects.find(ref.Kind, key), error(nil)
+		if object == nil {
+			object, err = controlplane.Of(ctx, p.Client, p.Client, v.Cluster.Cluster)
 		}
-		owners = append(owners, owner{controlPlane, true})
+		switch {
+		case err != nil:
+			return nil, err
+		case object == nil:
+			return nil, problem("there is no %s %s, or it may not be read", ref.Kind, key)
+		}
+		owners = append(owners, owner{object, true})
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(clusterv1.GroupVersion.WithKind(machineDeployment + "List"))
@@ -137,25 +144,6 @@ func (p *Planner) owners(ctx context.Context, v *view) ([]owner, error) {
 	}
 	slices.SortFunc(workers, func(a, b owner) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return append(owners, workers...), nil
-}
-
-func (p *Planner) controlPlane(
-	ctx context.Context, v *view, ref clusterv1.ContractVersionedObjectReference,
-) (*unstructured.Unstructured, error) {
-	key := client.ObjectKey{Namespace: v.Cluster.Cluster.Namespace, Name: ref.Name}
-	if given := v.objects.find(ref.Kind, key); given != nil {
-		return given, nil
-	}
-	mapping, err := p.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if err != nil {
-		return nil, fmt.Errorf("looking for the kind %s of the control plane: %w", ref.Kind, err)
-	}
-	controlPlane := &unstructured.Unstructured{}
-	controlPlane.SetGroupVersionKind(mapping.GroupVersionKind)
-	if err := p.Client.Get(ctx, key, controlPlane); err != nil {
-		return nil, fmt.Errorf("reading %s %s: %w", ref.Kind, key, err)
-	}
-	return controlPlane, nil
 }
 
 // group returns the machines of an owner, as the simulation knows them.
@@ -267,12 +255,8 @@ func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err 
 	if err != nil {
 		return nil, fmt.Errorf("listing MAAS's zones: %w", err)
 	}
-	for _, zone := range all {
-		if zone.Name != builtInZone || len(all) == 1 {
-			zones = append(zones, zone.Name)
-		}
-	}
-	return zones, nil
+	used := list.Where(all, func(zone maas.Ref) bool { return zone.Name != builtInZone || len(all) == 1 })
+	return list.Each(used, func(zone maas.Ref) string { return zone.Name }), nil
 }
 
 func decode(from *unstructured.Unstructured, into any) error {

@@ -29,3 +29,8 @@ func First[T any](in []T, wanted func(T) bool) (none T) {
 	}
 	return none
 }
+
+// Where returns the elements that are wanted, in a list of their own.
+func Where[T any](in []T, wanted func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(in), func(one T) bool { return !wanted(one) })
+}

@@ -19,6 +19,9 @@ func TestOfLists(t *testing.T) {
 	if got := list.First(numbers, even); got != 2 {
 		t.Errorf("the first even one is %d, want 2", got)
 	}
+	if got := list.Where(numbers, even); !slices.Equal(got, []int{2, 4}) || len(numbers) != 4 {
+		t.Errorf("the even ones are %v", got)
+	}
 	*list.Find(numbers, even) = 5
 	if numbers[1] != 5 {
 		t.Error("what was found is not in the list")

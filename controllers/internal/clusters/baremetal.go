@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -35,11 +36,5 @@ func BareMetalWithin(ctx context.Context, s *scope.Cluster, maxAge time.Duration
 	if err != nil {
 		return nil, fmt.Errorf("listing MAAS's VM hosts: %w", err)
 	}
-	var others []*maas.Machine
-	for _, m := range machines {
-		if len(vmhosts.OnMachine(hosts, m.SystemID)) == 0 {
-			others = append(others, m)
-		}
-	}
-	return others, nil
+	return list.Where(machines, func(m *maas.Machine) bool { return len(vmhosts.OnMachine(hosts, m.SystemID)) == 0 }), nil
 }

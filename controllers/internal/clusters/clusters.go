@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -63,20 +64,15 @@ func KeyOf(m *infrav1.MaasMachine) client.ObjectKey {
 
 // WithCredentials lists the MaasClusters whose credentials are in a Secret.
 func WithCredentials(ctx context.Context, c client.Reader, secret client.Object) []infrav1.MaasCluster {
-	list := &infrav1.MaasClusterList{}
-	if err := c.List(ctx, list, client.InNamespace(secret.GetNamespace())); err != nil {
+	all := &infrav1.MaasClusterList{}
+	if err := c.List(ctx, all, client.InNamespace(secret.GetNamespace())); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to find the MaasClusters that use a Secret")
 		return nil
 	}
-	var users []infrav1.MaasCluster
-	for i := range list.Items {
-		spec := &list.Items[i].Spec
-		hosts := spec.LXDConfig
-		if isNamed(spec.CredentialsRef, secret) || (hosts != nil && isNamed(hosts.CredentialsRef, secret)) {
-			users = append(users, list.Items[i])
-		}
-	}
-	return users
+	return list.Where(all.Items, func(m infrav1.MaasCluster) bool {
+		hosts := m.Spec.LXDConfig
+		return isNamed(m.Spec.CredentialsRef, secret) || (hosts != nil && isNamed(hosts.CredentialsRef, secret))
+	})
 }
 
 func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
@@ -93,10 +89,6 @@ func NothingAcquired(m *infrav1.MaasMachine) bool {
 
 // HostCondition returns the condition that the initializer sets on its Node; nil if there is none.
 func HostCondition(node *corev1.Node) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == infrav1.LXDHostReadyNodeCondition {
-			return c
-		}
-	}
-	return nil
+	return list.Find(node.Status.Conditions,
+		func(c corev1.NodeCondition) bool { return c.Type == infrav1.LXDHostReadyNodeCondition })
 }

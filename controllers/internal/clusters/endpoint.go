@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -155,10 +156,6 @@ func EndpointAddress(m *infrav1.MaasMachine) string {
 	if !ptr.Deref(m.Status.Initialization.Provisioned, false) {
 		return ""
 	}
-	for _, address := range m.Status.Addresses {
-		if address.Type == clusterv1.MachineInternalIP {
-			return address.Address
-		}
-	}
-	return ""
+	return list.First(m.Status.Addresses,
+		func(a clusterv1.MachineAddress) bool { return a.Type == clusterv1.MachineInternalIP }).Address
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
@@ -52,16 +53,11 @@ func Mirrors(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
 func lxdHost(
 	ctx context.Context, c client.Reader, m *infrav1.MaasMachine, is func(*infrav1.LXDHost) bool,
 ) (*infrav1.LXDHost, error) {
-	list := &infrav1.LXDHostList{}
-	if err := c.List(ctx, list, client.InNamespace(m.Namespace)); err != nil {
+	hosts := &infrav1.LXDHostList{}
+	if err := c.List(ctx, hosts, client.InNamespace(m.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing the LXDHosts of MaasMachine %s: %w", m.Name, err)
 	}
-	for i := range list.Items {
-		if is(&list.Items[i]) {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, nil
+	return list.Find(hosts.Items, func(host infrav1.LXDHost) bool { return is(&host) }), nil
 }
 
 // RefersTo reports whether a reference to the host of a VM, as a record has it, is to an LXDHost. inItsMAAS reports

@@ -159,12 +159,8 @@ func relink(now *maas.Interface, before InterfaceBefore) *InterfaceChange {
 	if vlanOf(now) != before.VLAN {
 		return &InterfaceChange{Update: &maas.InterfaceUpdate{VLANID: &before.VLAN}}
 	}
-	var extra []maas.Link
-	for _, link := range now.Links {
-		if !slices.Contains(before.Links, linkBefore(link)) {
-			extra = append(extra, link)
-		}
-	}
+	extra := list.Where(now.Links,
+		func(link maas.Link) bool { return !slices.Contains(before.Links, linkBefore(link)) })
 	missing := slices.IndexFunc(before.Links, func(link LinkBefore) bool { return !slices.Contains(linksOf(now), link) })
 	isDHCP := func(link maas.Link) bool { return link.Mode == maas.LinkModeDHCP }
 	switch at := slices.IndexFunc(extra, isDHCP); {

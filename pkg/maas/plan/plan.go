@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -115,12 +116,7 @@ func (s *Simulation) add(step Step) {
 
 // of returns the machines that are there and that an owner makes, the oldest first.
 func (s *Simulation) of(cluster, owner string) []Machine {
-	var of []Machine
-	for _, m := range s.machines {
-		if m.Cluster == cluster && m.Owner == owner {
-			of = append(of, m)
-		}
-	}
+	of := list.Where(s.machines, func(m Machine) bool { return m.Cluster == cluster && m.Owner == owner })
 	slices.SortStableFunc(of, func(a, b Machine) int { return cmp.Compare(a.Order, b.Order) })
 	return of
 }

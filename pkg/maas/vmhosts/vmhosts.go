@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -345,13 +346,7 @@ func (s *Service) Remove(ctx context.Context, permit maas.Permit, id int) error 
 
 // OnMachine returns the VM hosts that MAAS shows on a machine; there is at most one for each LXD project.
 func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
-	var on []maas.VMHost
-	for _, h := range hosts {
-		if n := (Node{SystemID: systemID}); n.isShown(h) {
-			on = append(on, h)
-		}
-	}
-	return on
+	return list.Where(hosts, (&Node{SystemID: systemID}).isShown)
 }
 
 // Node is a Node with what identifies its VM hosts. MAAS finds a VM host's machine by the MAC addresses that LXD
