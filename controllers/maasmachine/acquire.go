@@ -53,7 +53,7 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	if err != nil {
 		return proceed, err
 	}
-	held, err := r.held(ctx, l, constraints)
+	held, err := r.heldEarlier(ctx, l, constraints)
 	if errors.Is(err, inmaas.ErrHeld) {
 		return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
 			"another manager holds the machine that was to get its storage layout; choosing another one"), nil

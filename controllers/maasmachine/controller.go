@@ -123,7 +123,7 @@ func (r *Reconciler) bareMetalDeletion() []step {
 
 // vmDeletion deletes a VM, and makes sure that neither its host nor MAAS has it any more.
 func (r *Reconciler) vmDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.takeover, r.vmRemoval, r.vmVerification, r.deregistration}
+	return []step{r.endpointRemoval, r.deletionLookup, r.markComposed, r.vmRemoval, r.vmVerification, r.deregistration}
 }
 
 // runningSteps follow when the machine runs; a failure of them is not a failure of the machine.

@@ -61,10 +61,10 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 // maxPicks bounds how many machines one reconcile looks at.
 const maxPicks = 32
 
-// held returns the machine in the pool that an earlier try, which ended before the allocation, began to hold, if MAAS
-// does not say that another one does; it is held then. If it is nil, what is recorded of an earlier try is to be
+// heldEarlier returns the machine in the pool that an earlier try, which ended before the allocation, began to hold, if
+// MAAS does not say that another one does; it is held then. If it is nil, what is recorded of an earlier try is to be
 // undone.
-func (r *Reconciler) held(ctx context.Context, l *life, constraints maas.AllocateParams) (*maas.Machine, error) {
+func (r *Reconciler) heldEarlier(ctx context.Context, l *life, constraints maas.AllocateParams) (*maas.Machine, error) {
 	id, storage := l.record.Excluded, l.MaasMachine.Spec.Storage
 	if id == "" || storage == nil || l.owesAnother(id) {
 		return nil, nil //nolint:nilnil // It holds none.

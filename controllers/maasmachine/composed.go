@@ -13,9 +13,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
-// takeover marks a VM as ours, before it is deleted, that MAAS composed on a VM host when it had some: MAAS would
+// markComposed marks a VM as ours, before it is deleted, that MAAS composed on a VM host when it had some: MAAS would
 // delete its machine alone, and the VM would run on.
-func (r *Reconciler) takeover(ctx context.Context, l *life) (outcome, error) {
+func (r *Reconciler) markComposed(ctx context.Context, l *life) (outcome, error) {
 	err := r.adoptComposed(ctx, l)
 	switch unprepared, is := errors.AsType[*lxd.NoSuccessorError](err); {
 	case is && unprepared.LXDHost != "":
