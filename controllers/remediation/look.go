@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -163,12 +164,8 @@ func (r *Reconciler) quorumWithout(ctx context.Context, s *subject) (string, err
 	if err := r.APIReader.List(ctx, remediations, in); err != nil {
 		return "", fmt.Errorf("listing MaasRemediations: %w", err)
 	}
-	var others []*clusterv1.Machine
-	for i := range machines.Items {
-		if machines.Items[i].UID != s.machine.UID {
-			others = append(others, &machines.Items[i])
-		}
-	}
+	others := list.Where(list.Each(machines.Items, func(m clusterv1.Machine) *clusterv1.Machine { return &m }),
+		func(m *clusterv1.Machine) bool { return m.UID != s.machine.UID })
 	if len(others) == 0 {
 		return "", nil // It can't be worse without it.
 	}

@@ -5,6 +5,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -163,13 +164,8 @@ func (i *Inventory) applyChecks(checks []check) []string {
 		changed[id] = changed[id] || e.Vanished != now
 		e.Vanished = now
 	}
-	var ids []string
-	for id := range changed {
-		if changed[id] {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	maps.DeleteFunc(changed, func(_ string, is bool) bool { return !is })
+	return slices.Collect(maps.Keys(changed))
 }
 
 // vanished returns how many machines are gone at the same time without a request to delete them; 0 if they are few.

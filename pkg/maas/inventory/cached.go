@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -200,12 +201,8 @@ func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map
 		if err != nil {
 			return nil, err
 		}
-		var ids []string
-		for _, host := range hosts {
-			if host.Host.SystemID != "" {
-				ids = append(ids, host.Host.SystemID)
-			}
-		}
+		known := list.Where(hosts, func(host maas.VMHost) bool { return host.Host.SystemID != "" })
+		ids := list.Each(known, func(host maas.VMHost) string { return host.Host.SystemID })
 		found := make(map[string]*maas.Machine, len(ids))
 		for len(ids) > 0 {
 			_, listed, machines, err := i.list(ctx, ids)
