@@ -59,6 +59,33 @@ func withLXDHosts(w *world) {
 	w.region = strings.Split(region, "vm_hosts:")[0]
 }
 
+// MAAS's subnets have no name servers by default: nothing is made before somebody has named some.
+func TestAVMWithoutNameServersIsNotMade(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, func(w *world) { w.region = strings.Replace(w.region, "dns_servers: [10.77.0.2]", "dns_servers: []", 1) })
+	host := w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	m := w.newMachine("cp-0", true, vm)
+	w.eventually(m, "refused", func() bool {
+		c := conditions.Get(m, infrav1.LXDHostSelectedCondition)
+		return c != nil && c.Reason == infrav1.NoHostAvailableReason && strings.Contains(c.Message, "without name servers for subnet 10.77.0.0/24 (host-a)")
+	})
+	if made := w.devices(); len(made)+len(server.VMs(t)) > 0 {
+		t.Errorf("there are the devices %v and the VMs %v", made, server.VMs(t))
+	}
+	w.patch(host, func() { host.Spec.Nameservers = []string{"10.77.0.53"} })
+	w.deployed(m)
+	all, err := server.Instances()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config := all[m.Status.Hostname].Config["cloud-init.network-config"]; !strings.Contains(config, `"nameservers":{"addresses":["10.77.0.53"]`) {
+		t.Errorf("the VM is told %s", config)
+	}
+	w.delete(m)
+}
+
 // devices are those that MAAS has.
 func (w *world) devices() []*maas.Device {
 	w.t.Helper()

@@ -121,7 +121,9 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
 
 	t.Run("it follows the node, and keeps what people set", func(t *testing.T) {
-		w.patch(host, func() { host.Spec.Unschedulable, host.Spec.OverCommit.CPUPercent = true, 200 })
+		w.patch(host, func() {
+			host.Spec.Unschedulable, host.Spec.OverCommit.CPUPercent, host.Spec.Nameservers = true, 200, []string{"10.77.0.53"}
+		})
 		keys := w.newKeys()
 		w.patch(offered, func() {
 			offered.Data[infrav1.LXDAddressKey] = []byte("10.77.0.99:8443")
@@ -129,7 +131,7 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 		})
 		w.saysOnNode(node, corev1.ConditionTrue, "Prepared", "10.77.0.99:8443")
 		w.eventually(host, "at the new address", func() bool { return host.Spec.Address == "10.77.0.99:8443" })
-		if !host.Spec.Unschedulable || host.Spec.OverCommit.CPUPercent != 200 {
+		if !host.Spec.Unschedulable || host.Spec.OverCommit.CPUPercent != 200 || len(host.Spec.Nameservers) != 1 {
 			t.Errorf("what people set is lost: %+v", host.Spec)
 		}
 		secret, err := w.keysOf(a)

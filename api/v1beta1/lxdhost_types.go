@@ -157,7 +157,8 @@ type LXDHostSpec struct {
 	Subnet string `json:"subnet,omitempty"`
 
 	// nameservers are the IP addresses of the DNS servers of VMs that are made through LXD's own API, where their subnet
-	// in MAAS has no dns_servers: MAAS's own are usually those of its controllers. Default: none.
+	// in MAAS has no dns_servers: MAAS's own are usually those of its controllers. Default: none; if none of a VM's
+	// subnets has dns_servers, it is not placed on the host.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8

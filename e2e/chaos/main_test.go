@@ -32,7 +32,7 @@ zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
 pools: [{name: capi}, {name: others}, {name: ` + directPool + `}, {name: ` + shapedPool + `}]
 domains: [{name: maas.sim, default: true}]
 subnets:
-  - {cidr: ` + subnet + `, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
+  - {cidr: ` + subnet + `, gateway: 10.77.0.1, dns_servers: [10.77.0.2], dhcp: true, dynamic_ranges: [{start: 10.77.3.0, end: 10.77.3.254}],
      reserved_ranges: [{start: 10.77.1.0, end: 10.77.2.255}]}
 # MAAS would note that it can't ask a host that is away for the power of others' VMs.
 timings: {power_poll: 24h}

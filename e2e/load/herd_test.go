@@ -52,7 +52,7 @@ func herdRegion(speed string) string {
 	out.WriteString(`
 zones: [{name: zone-a}]
 domains: [{name: maas.sim, default: true}]
-subnets: [{cidr: 10.64.0.0/16, gateway: 10.64.0.1, dhcp: true, dynamic_ranges: [{start: 10.64.200.0, end: 10.64.250.0}]}]
+subnets: [{cidr: 10.64.0.0/16, gateway: 10.64.0.1, dns_servers: [10.64.0.2], dhcp: true, dynamic_ranges: [{start: 10.64.200.0, end: 10.64.250.0}]}]
 images: [{name: ubuntu/noble}]
 `)
 	out.WriteString(speed + "vm_hosts:\n")

@@ -66,7 +66,7 @@ func region(clusters int) string {
 	out.WriteString(`
 zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
 domains: [{name: maas.sim, default: true}]
-subnets: [{cidr: 10.64.0.0/16, gateway: 10.64.0.1, dhcp: true, dynamic_ranges: [{start: 10.64.200.0, end: 10.64.250.0}]}]
+subnets: [{cidr: 10.64.0.0/16, gateway: 10.64.0.1, dns_servers: [10.64.0.2], dhcp: true, dynamic_ranges: [{start: 10.64.200.0, end: 10.64.250.0}]}]
 images: [{name: ubuntu/noble}]
 machines:
 `)

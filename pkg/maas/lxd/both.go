@@ -49,6 +49,9 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 		return nil, err
 	}
 	direct := b.list(ctx, objects, &spec, maxAge)
+	if err := noteNameless(ctx, b.vmHosts.inventory, direct); err != nil {
+		return nil, err
+	}
 	if gone && len(direct) == 0 {
 		return nil, listed
 	}

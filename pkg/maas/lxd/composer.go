@@ -114,6 +114,8 @@ type Host struct {
 	SeenAt time.Time
 	// Object is the LXDHost of the host; nil if there is none.
 	Object *HostObject
+	// Nameless are MAAS's subnets without name servers, if the LXDHost names none for VMs there either.
+	Nameless []netip.Prefix
 	// MachineID is the system id of the machine that the host runs on; "" if MAAS does not name it.
 	MachineID string
 	// Machine is that machine; nil if MAAS does not show it.

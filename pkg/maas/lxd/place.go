@@ -76,7 +76,8 @@ const (
 	tooSmall = "too small for the VM"
 	together = "with another VM of this cluster"
 
-	withoutSubnet = "without a subnet for bridge "
+	withoutSubnet      = "without a subnet for bridge "
+	withoutNameservers = "without name servers for subnet "
 )
 
 func when(refused bool, why, what string) reason {
@@ -157,6 +158,8 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		}
 		return reason{withoutSubnet, h.Object.bridgeOf(s.firstDevice())}
 	},
+	// Its node could resolve no name.
+	(*Host).resolvesNothing,
 	func(h *Host, s *VMSpec) reason {
 		if h.IsDirect() {
 			return fits
@@ -363,6 +366,7 @@ var fields = map[string]string{
 	"without image ":                ", as in spec.image: `capmaasctl image upload --lxd-host` brings it there",
 	withoutSubnet: ": set spec.subnet of the LXDHost to MAAS's subnet on its spec.networkBridge, which the first " +
 		"network device must be on",
+	withoutNameservers: ": set spec.nameservers of the LXDHost, or the subnet's DNS servers in MAAS (dns_servers)",
 }
 
 const remedy = "add, free or mend hosts, or change the template"

@@ -40,6 +40,15 @@ func of(object HostObject) func(*Host) {
 	return func(h *Host) { h.Object = &object }
 }
 
+// nameless are subnets without name servers in MAAS, on a host whose LXDHost names none.
+func nameless(subnets ...string) func(*Host) {
+	return func(h *Host) {
+		for _, subnet := range subnets {
+			h.Nameless = append(h.Nameless, netip.MustParsePrefix(subnet))
+		}
+	}
+}
+
 // project makes a host a project of an LXD.
 func project(certificate, name string) func(*Host) {
 	return of(HostObject{Direct: true, Server: lxdhost.Options{ServerCertificate: []byte(certificate), Project: name}})
@@ -118,6 +127,13 @@ func TestPlaceChooses(t *testing.T) {
 			host("a1", "a", of(HostObject{Direct: true})),
 			host("a2", "a", used(8, 0), of(HostObject{Direct: true}), func(h *Host) { h.Images = []string{"u", "v"} }),
 		}, with(func(s *VMSpec) { s.Image = "v" }), nil, "a2"},
+		"a host with name servers": {[]Host{
+			host("a1", "a", of(HostObject{Direct: true}), nameless("10.1.0.0/24")), host("a2", "a", used(8, 0), of(HostObject{Direct: true}), nameless("10.2.0.0/24")),
+		}, small, nil, "a2"},
+		"a host with name servers on the second subnet": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br0", "10.1.0.0/24", "10.2.0.0/24"), nameless("10.1.0.0/24"))},
+			with(device(Device{Name: "eth0", Bridge: "br0"}, Device{Name: "eth1", Subnet: "10.2.0.0/24"})), nil, "a1",
+		},
 		"no host whose resources MAAS lacks yet": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false }), a2}, small, nil, "a2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,6 +184,11 @@ func TestPlaceRefuses(t *testing.T) {
 		"no subnet on another bridge": {
 			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br7"))}, with(device(Device{Bridge: "br7"})),
 			HostUnavailable, "1 without a subnet for bridge br7 (a1)",
+		},
+		"no name servers on any of the VM's subnets": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br0", "10.1.0.0/24", "10.2.0.0/24"), nameless("10.1.0.0/24", "10.2.0.0/24"))},
+			with(device(Device{Name: "eth0", Bridge: "br0"}, Device{Name: "eth1", Subnet: "10.2.0.0/24"})), HostUnavailable,
+			"1 without name servers for subnet 10.1.0.0/24 (a1): set spec.nameservers of the LXDHost, or the subnet's DNS servers in MAAS (dns_servers)",
 		},
 		"not ready": {[]Host{host("a1", "a", func(h *Host) { h.Reachable = false })}, small, HostUnavailable, "not ready"},
 		"failed lately": {[]Host{

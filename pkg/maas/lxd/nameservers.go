@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+)
+
+// subnetsMaxAge is how old the list of MAAS's subnets may be.
+const subnetsMaxAge = 30 * time.Second
+
+// noteNameless notes MAAS's subnets without name servers on the direct hosts whose LXDHost names none. MAAS has machines
+// ask its own controllers there: it tells no client which of their addresses that are, nor a device.
+func noteNameless(ctx context.Context, inventory *inventory.Inventory, hosts []Host) error {
+	namesNone := func(h Host) bool { return h.Reachable && len(h.Object.Nameservers) == 0 }
+	if !slices.ContainsFunc(hosts, namesNone) {
+		return nil
+	}
+	subnets, err := inventory.Subnets(ctx, subnetsMaxAge)
+	if err != nil {
+		return fmt.Errorf("listing MAAS's subnets: %w", err)
+	}
+	var nameless []netip.Prefix
+	for i := range subnets {
+		if cidr, err := netip.ParsePrefix(subnets[i].CIDR); err == nil && len(subnets[i].DNSServers) == 0 {
+			nameless = append(nameless, cidr.Masked())
+		}
+	}
+	for i := range hosts {
+		if namesNone(hosts[i]) {
+			hosts[i].Nameless = nameless
+		}
+	}
+	return nil
+}
+
+// resolvesNothing refuses a VM of whose network cards none would have name servers; see networkConfig.
+func (h *Host) resolvesNothing(s *VMSpec) reason {
+	if len(h.Nameless) == 0 {
+		return fits
+	}
+	first := h.Object.subnetOf(s.firstDevice())
+	subnets := []netip.Prefix{first}
+	for _, device := range s.Devices {
+		subnets = append(subnets, h.Object.subnetOf(device))
+	}
+	resolves := func(p netip.Prefix) bool { return p.IsValid() && !slices.Contains(h.Nameless, p) }
+	return when(!slices.ContainsFunc(subnets, resolves), withoutNameservers, first.String())
+}
