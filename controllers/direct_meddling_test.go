@@ -3,6 +3,8 @@
 package controllers
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,6 +17,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // Others write the id of a VM's device into their MaasMachines: they get neither the VM nor the device, and delete neither.
@@ -91,6 +94,50 @@ func TestADeviceThatPeopleChangedInMAAS(t *testing.T) {
 				}
 				change(m, http.MethodDelete, nil)
 			}
+			w.unchanged(before)
+		})
+	}
+}
+
+// The manager dies when it has made a VM's device, of which only the MAC address and the mark are known, and somebody renames
+// that: the next manager finds it, and neither making the VM nor giving up leaves one in MAAS.
+func TestADeviceThatIsRenamedBeforeItIsRecorded(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(server, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	for _, deleted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("deleted %v", deleted), func(t *testing.T) {
+			var dies atomic.Bool
+			w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				if at == simulator.After && call.Method == http.MethodPost && call.Endpoint == "devices/" {
+					dies.Store(true)
+				}
+				if dies.Load() {
+					return errors.New("the manager is dead")
+				}
+				return nil
+			})
+			m := w.newMachine(fmt.Sprintf("cp-%v", deleted), true, vm)
+			w.await("the manager dies", m, func(context.Context) bool { return dies.Load() })
+			w.stopManager()
+			w.maas.SetHook(nil)
+			lost := w.devices()[0]
+			w.maasCall(http.MethodPut, "devices/"+lost.SystemID+"/", url.Values{"hostname": {"renamed"}})
+			if deleted {
+				w.beginDeletion(m)
+			}
+			w.startManager()
+			if !deleted {
+				w.deployed(m)
+				if made := w.devices(); len(made) != 1 || made[0].Hostname != lost.Hostname || made[0].SystemID != m.Spec.SystemID {
+					t.Errorf("it has %s; MAAS has %+v", m.Spec.SystemID, made)
+				}
+				w.beginDeletion(m)
+			}
+			w.goes(m)
 			w.unchanged(before)
 		})
 	}

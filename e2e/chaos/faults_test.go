@@ -62,7 +62,7 @@ var spells = []spell{
 // only way to learn what became of a request whose response was lost: its result must be true.
 func isList(call simulator.Call) bool {
 	query, err := url.ParseQuery(call.Query)
-	byMark := query.Has("agent_name") || query.Has("hostname")
+	byMark := query.Has("agent_name") || query.Has("hostname") || query.Has("mac_address")
 	return err == nil && call.Method == http.MethodGet && isOfMany(call) && (query.Has("id") || !byMark)
 }
 

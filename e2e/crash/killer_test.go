@@ -181,7 +181,7 @@ func listedBy(call simulator.Call) string {
 	if err != nil || (call.Endpoint != "machines/" && call.Endpoint != "devices/") {
 		return ""
 	}
-	for _, by := range []string{"hostname", "agent_name", "id"} {
+	for _, by := range []string{"hostname", "mac_address", "agent_name", "id"} {
 		if query.Has(by) {
 			return by
 		}

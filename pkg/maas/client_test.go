@@ -422,10 +422,10 @@ func TestRequests(t *testing.T) {
 		},
 		"list devices": {
 			func() error {
-				_, err := client.ListDevices(ctx, DeviceFilter{SystemIDs: []string{"a"}, Hostnames: []string{"h"}})
+				_, err := client.ListDevices(ctx, DeviceFilter{SystemIDs: []string{"a"}, Hostnames: []string{"h"}, MACAddresses: []string{"m"}})
 				return err
 			},
-			request{"GET", "/MAAS/api/2.0/devices/", url.Values{"id": {"a"}, "hostname": {"h"}}, url.Values{}},
+			request{"GET", "/MAAS/api/2.0/devices/", url.Values{"id": {"a"}, "hostname": {"h"}, "mac_address": {"m"}}, url.Values{}},
 		},
 		"annotate a device": {
 			func() error {

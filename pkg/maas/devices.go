@@ -53,13 +53,13 @@ func (c *Client) CreateDevice(ctx context.Context, permit Permit, p CreateDevice
 
 // DeviceFilter limits a list of devices; empty fields don't. Values of one field are alternatives.
 type DeviceFilter struct {
-	SystemIDs, Hostnames []string
+	SystemIDs, Hostnames, MACAddresses []string
 }
 
 // ListDevices returns the devices that the key's user sees (GET devices/): his own, and all if he may see them.
 func (c *Client) ListDevices(ctx context.Context, f DeviceFilter) ([]*Device, error) {
 	var devices []*Device
-	filter := MachineFilter{SystemIDs: f.SystemIDs, Hostnames: f.Hostnames}
+	filter := MachineFilter{SystemIDs: f.SystemIDs, Hostnames: f.Hostnames, MACAddresses: f.MACAddresses}
 	err := c.do(ctx, call{method: http.MethodGet, endpoint: "devices/", params: filter.params(), list: true}, &devices)
 	return devices, err
 }

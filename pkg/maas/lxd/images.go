@@ -281,8 +281,8 @@ func (i *images) Forget(ctx context.Context, permit maas.Permit, machine *maas.M
 	return nil
 }
 
-// FindDevice returns the device of a VM that was to be made on any of the hosts; nil if MAAS shows none.
-// *NameTakenError: the one that has the name is not ours.
+// FindDevice returns the device of a VM that was to be made on any of the hosts, whatever it is called by now; nil if
+// MAAS shows none. *NameTakenError: the one that has the VM's MAC address or its name is not ours.
 func (i *images) FindDevice(ctx context.Context, vm VM, mark string) (*maas.Machine, error) {
 	want := registration{Hostname: vm.Hostname, Mark: mark,
 		Cards: []card{{MAC: lxdhost.DeriveMAC(vm.Marks.Owner, vm.Hostname).String()}}}

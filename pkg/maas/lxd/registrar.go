@@ -60,8 +60,8 @@ func (e *NameTakenError) Unwrap() error { return e.cause }
 // called again only when nothing of an earlier call may take effect any more: MAAS would give a card two addresses.
 // *NameTakenError: nothing was changed.
 //
-// A device that an earlier call made for a host in another zone or subnet is deleted, and made anew: nothing runs with
-// its addresses yet.
+// A device that an earlier call made for a host in another zone or subnet, or that was renamed, is deleted, and made
+// anew: nothing runs with its addresses yet.
 //
 // It calls POST devices/, for each card with a subnet POST nodes/ID/interfaces/ID/ op=link_subnet, and POST devices/ID/
 // op=set_workload_annotations.
@@ -85,7 +85,7 @@ func (r *registrar) Register(ctx context.Context, permit maas.Permit, want regis
 	return marked, want.accepts(marked)
 }
 
-// made returns the device of the name, which is made if there is none, or if it is for another host.
+// made returns the device of the VM, which is made if there is none, or if it is for another host or was renamed.
 func (r *registrar) made(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
 	params := maas.CreateDeviceParams{Hostname: want.Hostname, Zone: want.Zone, Description: want.Mark}
 	for _, c := range want.Cards {
@@ -107,7 +107,7 @@ func (r *registrar) made(ctx context.Context, permit maas.Permit, want registrat
 	case want.fits(found):
 		return found, nil
 	}
-	// It was for another host. Nothing runs with its addresses.
+	// It was for another host, or was renamed. Nothing runs with its addresses.
 	if err := r.Unregister(ctx, permit, found.AsMachine(), want.Mark); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (r *registrar) made(ctx context.Context, permit maas.Permit, want registrat
 	return device, want.accepts(device)
 }
 
-// fits reports whether a device is in the zone, and has no address but those that are wanted.
+// fits reports whether a device has the name and the zone, and no address but those that are wanted.
 func (want registration) fits(device *maas.Device) bool {
 	for _, nic := range device.Interfaces {
 		at := slices.IndexFunc(want.Cards, func(c card) bool { return strings.EqualFold(nic.MACAddress, c.MAC) })
@@ -129,48 +129,63 @@ func (want registration) fits(device *maas.Device) bool {
 			}
 		}
 	}
-	return want.Zone == "" || device.Zone.Name == want.Zone
+	return device.Hostname == want.Hostname && (want.Zone == "" || device.Zone.Name == want.Zone)
 }
 
 func (c card) mayHave(ip netip.Addr) bool {
 	return c.Subnet.IsValid() && c.Subnet.Contains(ip) && (!c.Address.IsValid() || c.Address == ip)
 }
 
-// Find returns the device that an earlier call made; nil if MAAS shows no device of the name. *NameTakenError: it is
-// not ours. It calls GET devices/, and GET users/ op=whoami if there is one.
+// Find returns the device that an earlier call made, whatever it is called by now; nil if MAAS shows none with the MAC
+// address of the first card, nor with the name. *NameTakenError: it is not ours. It calls GET devices/, at most twice,
+// and GET users/ op=whoami if there is one.
 func (r *registrar) Find(ctx context.Context, want registration) (*maas.Device, error) {
-	found, err := r.client.ListDevices(ctx, maas.DeviceFilter{Hostnames: []string{want.Hostname}})
-	if err != nil {
-		return nil, fmt.Errorf("searching for device %s: %w", want.Hostname, err)
+	for _, filter := range []maas.DeviceFilter{
+		{MACAddresses: []string{want.Cards[0].MAC}}, {Hostnames: []string{want.Hostname}},
+	} {
+		found, err := r.client.ListDevices(ctx, filter)
+		if err != nil {
+			return nil, fmt.Errorf("searching for device %s: %w", want.Hostname, err)
+		}
+		if len(found) > 0 {
+			return r.prove(ctx, want, found[0])
+		}
 	}
-	if len(found) == 0 {
-		return nil, nil
-	}
+	return nil, nil
+}
+
+// prove returns a device that is ours; otherwise the error is a *NameTakenError.
+func (r *registrar) prove(ctx context.Context, want registration, device *maas.Device) (*maas.Device, error) {
 	user, err := r.client.WhoAmI(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("asking MAAS who we are: %w", err)
 	}
-	device := found[0]
-	if device.Owner != user.Username {
-		return nil, &NameTakenError{Hostname: want.Hostname, SystemID: device.SystemID, Owner: device.Owner}
+	if device.Owner != user.Username || !want.marks(device) {
+		return nil, want.takenBy(device)
 	}
-	return device, want.accepts(device)
+	return device, nil
 }
 
-// accepts returns a *NameTakenError if a device does not have the name, the mark and the MAC addresses. With our user
-// as its owner, they prove that it is ours: only that user and administrators can have given it the mark.
-func (want registration) accepts(device *maas.Device) error {
+// marks reports whether a device has the mark and the MAC addresses. With our user as its owner, they prove that it is
+// ours: only that user and administrators can have given it the mark. Its name proves nothing, and may be another.
+func (want registration) marks(device *maas.Device) bool {
 	var macs []string
 	for _, nic := range device.Interfaces {
 		macs = append(macs, strings.ToLower(nic.MACAddress))
 	}
-	isSame := device.Hostname == want.Hostname && device.Description == want.Mark
-	for _, c := range want.Cards {
-		isSame = isSame && slices.Contains(macs, c.MAC)
-	}
-	if isSame {
+	lacks := func(c card) bool { return !slices.Contains(macs, c.MAC) }
+	return device.Description == want.Mark && !slices.ContainsFunc(want.Cards, lacks)
+}
+
+// accepts returns a *NameTakenError if a device is not as it was asked for.
+func (want registration) accepts(device *maas.Device) error {
+	if device.Hostname == want.Hostname && want.marks(device) {
 		return nil
 	}
+	return want.takenBy(device)
+}
+
+func (want registration) takenBy(device *maas.Device) error {
 	return &NameTakenError{Hostname: want.Hostname, SystemID: device.SystemID, Owner: device.Owner}
 }
 

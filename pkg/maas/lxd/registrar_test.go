@@ -134,13 +134,14 @@ func TestADeviceHasTheAddressOfChoice(t *testing.T) {
 }
 
 // A device was made for a host that did not get the VM. The next host is in another zone, or its VMs in another subnet: the
-// VM has no address besides that which it is told.
+// VM has no address besides that which it is told. Nor does it keep a device that has another name.
 func TestADeviceIsMadeAnewForAnotherHost(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*registration){
 		"zone":    func(want *registration) { want.Zone = "zone-b" },
 		"subnet":  func(want *registration) { want.Cards[0].Subnet = netip.MustParsePrefix("10.78.0.0/24") },
 		"address": func(want *registration) { want.Cards[0].Address = netip.MustParseAddr("10.77.0.41") },
+		"name":    func(want *registration) { want.Hostname = "cp-0-renamed" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +151,7 @@ func TestADeviceIsMadeAnewForAnotherHost(t *testing.T) {
 			change(&want)
 			again := r.register(want)
 			now := r.only()
-			if again.SystemID == first.SystemID || now.Zone.Name != want.Zone || len(now.IPAddresses) != 1 ||
+			if again.SystemID == first.SystemID || now.Hostname != want.Hostname || now.Zone.Name != want.Zone || len(now.IPAddresses) != 1 ||
 				!want.Cards[0].mayHave(netip.MustParseAddr(now.IPAddresses[0])) {
 				t.Errorf("the device is %+v", now)
 			}
@@ -212,11 +213,12 @@ func TestWhatIsNotOursIsNotRegistered(t *testing.T) {
 		there func(*registry)
 		shown bool // MAAS shows a device of the name
 	}{
-		"a device of another user with our mark": {devices("other", func(*registration) {}), true},
-		"a device of our user with another mark": {devices("admin", func(d *registration) { d.Mark = "capmaas/owner/cp-1" }), true},
-		"a device without a mark":                {devices("admin", func(d *registration) { d.Mark = "" }), true},
-		"a device with another MAC address":      {devices("admin", func(d *registration) { d.Cards[0].MAC = "00:16:3e:00:00:09" }), true},
-		"a device with another name":             {devices("admin", func(d *registration) { d.Hostname = "other" }), false},
+		"a device of another user with our mark":         {devices("other", func(*registration) {}), true},
+		"a device of our user with another mark":         {devices("admin", func(d *registration) { d.Mark = "capmaas/owner/cp-1" }), true},
+		"a device without a mark":                        {devices("admin", func(d *registration) { d.Mark = "" }), true},
+		"a device with another MAC address":              {devices("admin", func(d *registration) { d.Cards[0].MAC = "00:16:3e:00:00:09" }), true},
+		"a device of another user with our MAC address":  {devices("other", func(d *registration) { d.Hostname = "other" }), true},
+		"a device with our MAC address and another mark": {devices("admin", func(d *registration) { d.Hostname, d.Mark = "other", "capmaas/owner/cp-1" }), true},
 		"a machine": {func(r *registry) {
 			simtest.Enlist(r.t, r.sim, "admin:token:secret", cp0().Hostname, "00:16:3e:00:00:09", nil)
 		}, false},
