@@ -300,6 +300,8 @@ type life struct {
 	noImage error
 	// hostFirst means that the VM is deleted on its host, as far as that could be asked, and that MAAS is to forget it.
 	hostFirst bool
+	// deletedAt is when its host answered that it deletes it; the zero value: it did not in this reconcile.
+	deletedAt time.Time
 	// mayRemain means that the VM may be left on its host: MAAS keeps what it has of it, so that nobody gets its address.
 	mayRemain bool
 	// leaveHost ends the turn on the VM's host: see composeOn.

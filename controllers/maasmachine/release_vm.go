@@ -58,6 +58,9 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	}
 	err = r.deleteVM(ctx, l, on, l.maas)
 	if l.hostFirst = on.HostFirst && (err == nil || lxd.CantAsk(err)); l.hostFirst {
+		if err == nil {
+			l.deletedAt = time.Now()
+		}
 		return proceed, nil
 	}
 	if err != nil {
@@ -114,6 +117,8 @@ type search struct {
 	own       string // the host that the machine runs on; it is skipped
 	systemID  string // the VM that the machine runs in, or that another user took; it is not meant
 	namesakes bool   // the VM may have got another name in MAAS
+	// deletedAt is when the host answered that it deletes the VM; the zero value: it did not.
+	deletedAt time.Time
 	follow    func(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error)
 }
 
@@ -135,7 +140,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 				l.Identity().Hostname), nil
 		}
 		vm := l.VM(s.systemID)
-		vm.HostRef, vm.Namesakes, vm.Elsewhere = ref, s.namesakes, s.own
+		vm.HostRef, vm.Namesakes, vm.Elsewhere, vm.DeletedAt = ref, s.namesakes, s.own, s.deletedAt
 		if s.systemID == "" { // Otherwise it is not the VM whose addresses are recorded.
 			vm.Addresses = l.record.Addresses
 		}
@@ -178,7 +183,7 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 	if l.foreign != nil {
 		theirs, l.record.Addresses = l.foreign.SystemID, nil // Those of the VM that is theirs.
 	}
-	return search{systemID: theirs, namesakes: check.Namesakes, follow: r.deleting}.everywhere(ctx, l)
+	return search{systemID: theirs, namesakes: check.Namesakes, deletedAt: l.deletedAt, follow: r.deleting}.everywhere(ctx, l)
 }
 
 // awaitHosts waits while a host may still do what it was asked for: that would hit the VM of the next MaasMachine of

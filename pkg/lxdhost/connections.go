@@ -39,7 +39,14 @@ type connection struct {
 	// Of who has the lock.
 	host    *Host
 	checked time.Time
-	last    Reading // the zero value before the first one
+	reading kept[Reading]
+	names   kept[[]string]
+}
+
+// kept is what was read last, and when that began; the zero value before the first time.
+type kept[T any] struct {
+	value T
+	at    time.Time
 }
 
 // Reading is what a host has, and what is in the project there.
@@ -71,26 +78,40 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 // Read returns what a host has, as read at most maxAge ago: the calls are those of Capacity, GET /1.0/instances and GET
 // /1.0/images. The error is that of Connect or Capacity.
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
+	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[Reading] { return &one.reading }, (*Host).read)
+}
+
+// Names returns the names of all instances in the project, as read at most maxAge ago: GET /1.0/instances, without what
+// they are. The error is that of Connect or List.
+func (c *Connections) Names(ctx context.Context, o Options, maxAge time.Duration) ([]string, error) {
+	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[[]string] { return &one.names }, (*Host).names)
+}
+
+// recent returns what was read of a host at most maxAge ago, and reads it if it was not.
+func recent[T any](
+	ctx context.Context, one *connection, o Options, maxAge time.Duration, of func(*connection) *kept[T],
+	read func(*Host, context.Context) (T, error),
+) (none T, _ error) {
 	called := time.Now()
-	one := c.get(o)
 	release, err := one.acquire(ctx)
 	if err != nil {
-		return Reading{}, err
+		return none, err
 	}
 	defer release()
-	if !one.last.At.IsZero() && called.Sub(one.last.At) <= maxAge { // Negative if another caller has read it meanwhile.
-		return one.last, nil
+	last := of(one)
+	if !last.at.IsZero() && called.Sub(last.at) <= maxAge { // Negative if another caller has read it meanwhile.
+		return last.value, nil
 	}
 	host, err := one.connect(ctx, o)
 	if err != nil {
-		return Reading{}, err
+		return none, err
 	}
-	reading, err := host.read(ctx)
-	if err != nil {
-		return Reading{}, err
+	now := kept[T]{at: time.Now()}
+	if now.value, err = read(host, ctx); err != nil {
+		return none, err
 	}
-	one.last = reading
-	return reading, nil
+	*last = now
+	return now.value, nil
 }
 
 // read reads all of a host.

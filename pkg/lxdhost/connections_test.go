@@ -51,7 +51,7 @@ func TestConnections(t *testing.T) {
 	})
 	t.Run("callers share a reading", func(t *testing.T) {
 		one := c.get(b.options)
-		one.last = Reading{}
+		one.reading = kept[Reading]{}
 		var callers sync.WaitGroup
 		calls := b.between.during(func() {
 			for range 8 {

@@ -98,6 +98,15 @@ func (h *Host) List(ctx context.Context) (vms []VM, err error) {
 	return vms, err
 }
 
+// names returns the names of all instances of the project, also of those that LXD can't describe.
+func (h *Host) names(ctx context.Context) (names []string, err error) {
+	err = h.in(ctx, "read", "listing the names of instances", func(s *session) error {
+		names, err = s.client.GetInstanceNames(api.InstanceTypeAny)
+		return err
+	})
+	return names, err
+}
+
 // marked returns the VMs that carry marks, by name.
 func marked(instances []api.Instance) []VM {
 	var vms []VM

@@ -28,7 +28,7 @@ func NewComposer(
 	objects = &current{objects: objects, inventory: inventory}
 	return &both{
 		objects: objects, vmHosts: newVMHosts(inventory, refresher),
-		images: &images{direct: &direct{objects: objects, servers: servers},
+		images: &images{direct: &direct{objects: objects, servers: servers, refresher: refresher},
 			registrar: &registrar{client: inventory.Client()}},
 	}
 }

@@ -264,6 +264,9 @@ type VM struct {
 	HostFirst bool
 	// Machine is what MAAS shows of it, if Compose knows that.
 	Machine *maas.Machine
+	// DeletedAt is for Find alone: when its host answered that it deletes it, where HostFirst; the zero value: it did not.
+	// One list of the host serves all that were deleted at about that time.
+	DeletedAt time.Time
 	// Elsewhere is for Find alone: the reference to the host that it runs on. Another one is searched for.
 	Elsewhere string
 	// Namesakes is for Find alone. It means that there were several VMs of this name: MAAS may have taken this one in

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +26,9 @@ const (
 
 // direct knows the LXDHosts whose VMs are made through LXD's own API.
 type direct struct {
-	objects HostObjects
-	servers *lxdhost.Connections
+	objects   HostObjects
+	servers   *lxdhost.Connections
+	refresher *HostRefresher
 }
 
 // DirectError is an error of an LXD host.
@@ -260,6 +262,22 @@ func lost(err error) bool {
 		return true
 	}
 	return false
+}
+
+// lists reports whether the host lists an instance of the name since a time. An instance that is listed may be another's.
+func (d *direct) lists(ctx context.Context, object *HostObject, name string, since time.Time) (bool, error) {
+	if object.Problem != nil {
+		return false, object.Problem
+	}
+	err := d.refresher.await(ctx, object.serverKey(), since, func(ctx context.Context) error {
+		_, err := d.servers.Names(ctx, object.Server, 0)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	names, err := d.servers.Names(ctx, object.Server, time.Since(since))
+	return slices.Contains(names, name), err
 }
 
 // notFound returns what an error of LXD says of a VM.

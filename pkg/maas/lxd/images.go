@@ -243,7 +243,8 @@ func (i *images) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) err
 	return i.deleteInstance(ctx, permit, object, vm)
 }
 
-// Find asks the LXD of the host for a VM; not for the one that runs on the host in VM.Elsewhere.
+// Find asks the LXD of the host for a VM; not for the one that runs on the host in VM.Elsewhere. That one which was
+// deleted is gone is proven by a list of the host that began later.
 func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 	object, err := i.object(ctx, vm.HostRef)
 	if err != nil {
@@ -252,6 +253,15 @@ func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 	if object == nil {
 		gone := &GoneLXDHostError{Ref: vm.HostRef}
 		return Presence{State: Unreachable, Host: nameIn(vm.HostRef), Never: true, Why: gone}, nil
+	}
+	if !vm.DeletedAt.IsZero() {
+		listed, err := i.lists(ctx, object, vm.Hostname, vm.DeletedAt)
+		switch {
+		case err != nil:
+			return unreachable(object.Name, err), nil
+		case !listed:
+			return Presence{State: Gone, Host: object.Name}, nil
+		}
 	}
 	server, err := i.server(ctx, object)
 	if err == nil {

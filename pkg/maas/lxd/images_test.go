@@ -5,6 +5,7 @@ package lxd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -55,7 +56,7 @@ func newImageHost(t *testing.T) *imageHost {
 		Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
 	}
 	b.images = &images{
-		direct:    &direct{objects: b, servers: &lxdhost.Connections{}},
+		direct:    &direct{objects: b, servers: &lxdhost.Connections{}, refresher: NewHostRefresher()},
 		registrar: b.registry.registrar,
 	}
 	return b
@@ -331,6 +332,44 @@ func TestAnothersVMStays(t *testing.T) {
 	if len(b.server.VMs(t)) != 1 {
 		t.Error("another's VM is gone")
 	}
+}
+
+// One list of the host, which began after they were deleted, proves that VMs are gone. A VM that is there is asked for.
+func TestOneListServesAllThatWereDeleted(t *testing.T) {
+	b := newImageHost(t)
+	vms := make([]VM, 4)
+	for i := range vms {
+		spec := aClone()
+		spec.Hostname = fmt.Sprintf("cp-%d-owner", i)
+		spec.Marks.Machine = spec.Hostname
+		vms[i] = b.composed(spec)
+	}
+	for i := range vms {
+		b.eventually(func(ctx context.Context) error { return b.Decompose(ctx, maas.UnrecordedVM("a test"), vms[i]) })
+		vms[i].DeletedAt = time.Now()
+	}
+	find := func(vm VM, want State) {
+		t.Helper()
+		if found, err := b.Find(t.Context(), vm); err != nil || found.State != want {
+			t.Errorf("VM %s is %+v: %v", vm.Hostname, found, err)
+		}
+	}
+	b.counted("Find", 1, func() error {
+		var all sync.WaitGroup
+		for _, vm := range vms {
+			all.Go(func() { find(vm, Gone) })
+		}
+		all.Wait()
+		return nil
+	})
+	back := aClone()
+	b.composed(back)
+	b.counted("Find", 0, func() error { find(vms[0], Gone); return nil }) // That list is later than its deletion.
+	vms[0].DeletedAt = time.Now()
+	b.counted("Find", 1+callsToFind, func() error { find(vms[0], Present); return nil })
+	b.set(func() { b.cut = func(*http.Request) (bool, bool) { return true, false } })
+	vms[1].DeletedAt = time.Now()
+	find(vms[1], Unreachable)
 }
 
 // Whether a VM is gone is unknown while its host does not respond, and for ever when its LXDHost is gone.

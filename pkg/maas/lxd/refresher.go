@@ -4,6 +4,7 @@ package lxd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -44,7 +45,9 @@ type LaterError struct {
 // Error names what the caller waits for.
 func (e *LaterError) Error() string { return e.what }
 
-// HostRefresher makes MAAS refresh its VM hosts, and never while MAAS composes a VM there. All who compose or refresh
+// HostRefresher lets many callers share one look at a host: a refresh of a VM host by MAAS, or a list of an LXD's own.
+//
+// It makes MAAS refresh its VM hosts, and never while MAAS composes a VM there. All who compose or refresh
 // must share it, with whatever key of whatever MAAS.
 //
 // A refresh during a compose takes the unfinished VM for an unknown one: MAAS creates a machine for it and commissions
@@ -197,6 +200,28 @@ func (r *HostRefresher) refresh(
 		return &refreshFailedError{after: firstRefreshRetry, cause: err}
 	}
 	return nil
+}
+
+// await is refresh for a look that takes no time: it returns when that was made, and is never a *LaterError.
+func (r *HostRefresher) await(
+	ctx context.Context, host HostKey, since time.Time, do func(context.Context) error,
+) error {
+	defer guard.Idle(ctx)()
+	for {
+		err := r.refresh(ctx, host, since, do)
+		var later *LaterError
+		if !errors.As(err, &later) {
+			return err
+		}
+		var made <-chan struct{}
+		r.change(host, func(h *hostState) { made = h.done })
+		select {
+		case <-made:
+		case <-time.After(later.After):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until others have asked the host, too: %w", ctx.Err())
+		}
+	}
 }
 
 // beginRefresh returns when the caller's own refresh begins. Zero: there is nothing to do, or the error tells why not.

@@ -109,6 +109,36 @@ func TestManyVMsThatAreDeletedTogetherTakeOneLook(t *testing.T) {
 	})
 }
 
+func TestWhoWaitsSharesALaterLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEye(t)
+		var group sync.WaitGroup
+		for i := range 20 {
+			group.Go(func() {
+				pass(time.Duration(i%10) * 90 * time.Millisecond)
+				since := time.Now()
+				if err := e.await(t.Context(), one.Key(), since, e.refreshOnce); err != nil {
+					t.Error(err)
+				}
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if began := e.began[len(e.began)-1]; !began.After(since) {
+					t.Errorf("a look of %s was taken for one after %s", began, since)
+				}
+			})
+		}
+		group.Wait()
+		if len(e.began) != 1 {
+			t.Errorf("the host was looked at %d times, want once", len(e.began))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := e.await(ctx, one.Key(), time.Now(), e.refreshOnce); !errors.Is(err, context.Canceled) {
+			t.Errorf("who left gets %v", err)
+		}
+	})
+}
+
 func TestOnlyALaterRefreshCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
