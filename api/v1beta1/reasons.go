@@ -422,15 +422,15 @@ const (
 	//   - You: check the machine's power and its events in MAAS.
 	ReleaseOverdueReason = "ReleaseOverdue"
 
-	// VMCameBackReason: MAAS reported the VM as deleted, and found it on its host again.
+	// VMCameBackReason: the VM was deleted, and its host has it again.
 	//   - Provider: deletes it again, after 5 s, 10 s and so on up to 5 minutes, until it is gone.
 	//   - You: on the host, `lxc list --project maas` and `lxc info --project maas --show-log VM` show why LXD can't
 	//     delete it.
 	VMCameBackReason = "VMCameBack"
 
-	// VMHostUnreachableReason: the VM is gone from MAAS, but MAAS can't refresh its host to check whether it is gone
-	// there. Or a VM that is being made may be on 32 hosts already, none of which can be asked: it is made on no other
-	// one until one of them can.
+	// VMHostUnreachableReason: the VM is being deleted, and its host can't be asked whether it is gone: MAAS can't refresh
+	// the VM host, or the LXD of the LXDHost does not respond. Or a VM that is being made may be on 32 hosts already,
+	// none of which can be asked: it is made on no other one until one of them can.
 	//   - Provider: retries for `--vm-host-unreachable-timeout` (5 minutes); then it removes the finalizer, and the
 	//     event `VMMayRemain` names VM and host.
 	//   - You: nothing: the VM is deleted when the host is back ([a host that dies](maintenance.md#a-host-that-dies)).
@@ -715,7 +715,7 @@ const (
 	//   - If it stays: [giving back](giving-back.md#while-disks-are-erased)
 	ErasingDisksReason = "ErasingDisks"
 
-	// VerifyingVMReason: the VM is gone from MAAS, and its host is being checked.
+	// VerifyingVMReason: the VM was deleted, and its host is being checked.
 	//   - If it stays: [VMHostUnreachable](#vmhostunreachable)
 	VerifyingVMReason = "VerifyingVM"
 

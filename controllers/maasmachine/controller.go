@@ -50,9 +50,9 @@ type Reconciler struct {
 	// CommissionTimeout is how long MAAS may commission and test a machine, DeployTimeout how long it may deploy one,
 	// before the condition reports a timeout. 0 is no limit.
 	CommissionTimeout, DeployTimeout time.Duration
-	// HostUnreachableTimeout is how long an unreachable host delays the deletion of a VM that MAAS no longer has. A
-	// rebooting host should be back by then; the replacement of a control plane on a dead host waits as long, because
-	// its KubeadmControlPlane waits for the deletion.
+	// HostUnreachableTimeout is how long an unreachable host delays the deletion of a VM. A rebooting host should be
+	// back by then; the replacement of a control plane on a dead host waits as long, because its KubeadmControlPlane
+	// waits for the deletion.
 	HostUnreachableTimeout time.Duration
 
 	controller capicontroller.Controller

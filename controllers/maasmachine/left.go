@@ -24,9 +24,10 @@ import (
 func (r *Reconciler) leave(
 	ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time,
 ) (remedy string, err error) {
+	const inLXD = "Delete the VM in the LXD of that host, if it is there"
 	hostname := l.Identity().Hostname
 	if found.Never {
-		return "Delete the VM in the LXD of that host, if it is there", nil
+		return inLXD, nil
 	}
 	host, err := r.lxdHostOf(ctx, l, ref)
 	if err != nil {
@@ -48,6 +49,9 @@ func (r *Reconciler) leave(
 			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted",
 				host.Namespace, host.Name), nil
 		}
+	}
+	if _, _, direct := lxd.SoleLXDHost([]string{ref}); direct {
+		return inLXD, nil
 	}
 	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, "+
 		"and `capmaasctl orphans` finds it",

@@ -161,9 +161,9 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
-// vmVerification checks that a VM which MAAS no longer has is gone from its host, too: MAAS reports a machine as
-// deleted even if its VM could not be, and registers it as a new machine at the next refresh of the host. If another
-// user took the VM, an earlier attempt may have created a second one, which has another name in MAAS.
+// vmVerification checks that a VM which was deleted is gone from its host, too: MAAS reports a machine as deleted even
+// if its VM could not be, and registers it as a new machine at the next refresh of the host. If another user took the
+// VM, an earlier attempt may have created a second one, which has another name in MAAS.
 func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil && l.foreign == nil && !l.hostFirst {
 		return proceed, nil
@@ -216,7 +216,7 @@ func (r *Reconciler) deleting(ctx context.Context, l *life, ref string, found lx
 
 // awaitHost waits for a host that is about to say whether it has the VM. That the VM came back stays in the condition.
 func (r *Reconciler) awaitHost(l *life, found lxd.Presence) outcome {
-	const checking = "VM %s is deleted in MAAS; checking that host %s no longer has it"
+	const checking = "VM %s was deleted; checking that host %s no longer has it"
 	if l.record.CleanupSoFar().CameBack > 0 {
 		return report.Retry(found.After, infrav1.VerifyingVMReason, checking, l.Identity().Hostname, found.Host)
 	}
@@ -244,9 +244,9 @@ func (r *Reconciler) hostUnreachable(
 	limit := check.UnreachableSince.Add(r.HostUnreachableTimeout)
 	if left := limit.Sub(now); !found.Never && (left > 0 || check.Tries < leastHostTries) {
 		l.record.Cleanup = &check
-		return r.warnOnce(m, max(min(found.After, left), time.Second), infrav1.VMHostUnreachableReason, "VM %s is deleted "+
-			"in MAAS, and host %s can't be asked whether it is gone there: %s; retrying until %s", vm, found.Host,
-			maas.Message(found.Why), timestamp(limit)), nil
+		return r.warnOnce(m, max(min(found.After, left), time.Second), infrav1.VMHostUnreachableReason, "host %s can't be "+
+			"asked whether VM %s is gone there: %s; retrying until %s", found.Host, vm, maas.Message(found.Why),
+			timestamp(limit)), nil
 	}
 	remedy, err := r.leave(ctx, l, ref, found, now)
 	if err != nil {
@@ -267,8 +267,8 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 	if err != nil {
 		return proceed, err
 	}
-	return r.warnOnce(l.MaasMachine, vmRetry(times), infrav1.VMCameBackReason, "host %s still had VM %s after MAAS "+
-		"deleted it; deleting it again (times: %d)", back.Host, back.Hostname, times), nil
+	return r.warnOnce(l.MaasMachine, vmRetry(times), infrav1.VMCameBackReason, "host %s still had VM %s after it "+
+		"was deleted; deleting it again (times: %d)", back.Host, back.Hostname, times), nil
 }
 
 // deleteAgain deletes a VM that was found again, and returns how often that has happened. Its name in MAAS, or that on
@@ -281,7 +281,7 @@ func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back 
 		}
 	}
 	if err := deleteFound(ctx, l, back); err != nil {
-		return 0, fmt.Errorf("deleting VM %s again: %w", back.SystemID, err)
+		return 0, fmt.Errorf("deleting VM %s again: %w", back.Hostname, err)
 	}
 	check.CameBack++
 	check.DeletedAt = ptrTime(r.Clock.Now())
@@ -333,9 +333,8 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 		return next{}, err
 	}
 	r.Tell(l.MaasMachine, "SpareVMDeleted", "Delete",
-		"host %s had created a second VM although MAAS "+
-			"reported a failure; MAAS added it as %s (%s), and it is being deleted", found.VM.Host, found.VM.Hostname,
-		found.VM.SystemID)
+		"host %s had made a second VM although that was reported as a failure: VM %s is being deleted", found.VM.Host,
+		maas.Named(found.VM.Hostname, found.VM.SystemID))
 	return next{outcome: spare(l, vmRetry(times))}, nil
 }
 

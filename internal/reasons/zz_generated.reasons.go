@@ -250,11 +250,11 @@ var all = map[string]Reason{
 		You:   "check the machine's power and its events in MAAS.",
 	},
 	"VMCameBack": {
-		Means: "MAAS reported the VM as deleted, and found it on its host again.",
+		Means: "the VM was deleted, and its host has it again.",
 		You:   "on the host, `lxc list --project maas` and `lxc info --project maas --show-log VM` show why LXD can't delete it.",
 	},
 	"VMHostUnreachable": {
-		Means: "the VM is gone from MAAS, but MAAS can't refresh its host to check whether it is gone there. Or a VM that is being made may be on 32 hosts already, none of which can be asked: it is made on no other one until one of them can.",
+		Means: "the VM is being deleted, and its host can't be asked whether it is gone: MAAS can't refresh the VM host, or the LXD of the LXDHost does not respond. Or a VM that is being made may be on 32 hosts already, none of which can be asked: it is made on no other one until one of them can.",
 		You:   "nothing: the VM is deleted when the host is back (a host that dies). Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left.",
 	},
 	"VMsOnHost": {
@@ -458,7 +458,7 @@ var all = map[string]Reason{
 		You:   "",
 	},
 	"VerifyingVM": {
-		Means: "the VM is gone from MAAS, and its host is being checked.",
+		Means: "the VM was deleted, and its host is being checked.",
 		You:   "",
 	},
 	"ReturningIPAddress": {
