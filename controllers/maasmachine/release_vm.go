@@ -183,7 +183,8 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 	if l.foreign != nil {
 		theirs, l.record.Addresses = l.foreign.SystemID, nil // Those of the VM that is theirs.
 	}
-	return search{systemID: theirs, namesakes: check.Namesakes, deletedAt: l.deletedAt, follow: r.deleting}.everywhere(ctx, l)
+	s := search{systemID: theirs, namesakes: check.Namesakes, deletedAt: l.deletedAt, follow: r.deleting}
+	return s.everywhere(ctx, l)
 }
 
 // awaitHosts waits while a host may still do what it was asked for: that would hit the VM of the next MaasMachine of

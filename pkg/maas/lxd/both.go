@@ -28,8 +28,10 @@ func NewComposer(
 	objects = &current{objects: objects, inventory: inventory}
 	return &both{
 		objects: objects, vmHosts: newVMHosts(inventory, refresher),
-		images: &images{direct: &direct{objects: objects, servers: servers, refresher: refresher},
-			registrar: &registrar{client: inventory.Client()}},
+		images: &images{
+			direct:    &direct{objects: objects, servers: servers, refresher: refresher, imagesMaxAge: imagesMaxAge},
+			registrar: &registrar{client: inventory.Client()},
+		},
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	hostTimeout = 5 * time.Second
 	// directRetry is when to ask a host again that did not respond.
 	directRetry = 10 * time.Second
+	// imagesMaxAge is how old the figures may be by which a host is refused that lacks an image: it may have come since.
+	imagesMaxAge = 3 * time.Second
 )
 
 // direct knows the LXDHosts whose VMs are made through LXD's own API.
@@ -29,6 +31,8 @@ type direct struct {
 	objects   HostObjects
 	servers   *lxdhost.Connections
 	refresher *HostRefresher
+	// imagesMaxAge is the constant.
+	imagesMaxAge time.Duration
 }
 
 // DirectError is an error of an LXD host.
@@ -94,7 +98,12 @@ func (d *direct) look(ctx context.Context, object *HostObject, spec *VMSpec, max
 	if !host.isFor(spec) {
 		return &host
 	}
-	if reading, err := d.read(ctx, host.Object, maxAge); err == nil {
+	reading, err := d.read(ctx, host.Object, maxAge)
+	isForReport := maxAge > hostsMaxAge
+	if err == nil && !isForReport && spec.Image != "" && reading.Image(spec.Image).Fingerprint == "" {
+		reading, err = d.read(ctx, host.Object, d.imagesMaxAge)
+	}
+	if err == nil {
 		fill(&host, reading)
 	}
 	return &host
@@ -264,7 +273,7 @@ func lost(err error) bool {
 	return false
 }
 
-// lists reports whether the host lists an instance of the name since a time. An instance that is listed may be another's.
+// lists reports whether the host lists an instance of the name since a time. One that is listed may be another's.
 func (d *direct) lists(ctx context.Context, object *HostObject, name string, since time.Time) (bool, error) {
 	if object.Problem != nil {
 		return false, object.Problem

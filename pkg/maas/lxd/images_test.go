@@ -334,6 +334,38 @@ func TestAnothersVMStays(t *testing.T) {
 	}
 }
 
+// A host is read again before it is refused because it lacks an image, unless that was just done; not for reports.
+func TestAnImageThatJustCameCounts(t *testing.T) {
+	b := newImageHost(t)
+	spec := aClone()
+	spec.Image = "custom/later"
+	has := func(maxAge time.Duration) bool {
+		t.Helper()
+		hosts := b.list(t.Context(), []HostObject{*b.object}, &spec, maxAge)
+		if len(hosts) != 1 || !hosts[0].Reachable {
+			t.Fatalf("the hosts are %+v", hosts)
+		}
+		return slices.Contains(hosts[0].Images, spec.Image)
+	}
+	if has(hostsMaxAge) {
+		t.Error("it has the image before it came")
+	}
+	if err := b.server.AddImage(t.Context(), spec.Image); err != nil {
+		t.Fatal(err)
+	}
+	if has(time.Hour) {
+		t.Error("it was read again for a report")
+	}
+	b.imagesMaxAge = time.Hour
+	if has(hostsMaxAge) {
+		t.Error("it was read again too soon")
+	}
+	b.imagesMaxAge = 0
+	if !has(hostsMaxAge) {
+		t.Error("it lacks the image")
+	}
+}
+
 // One list of the host, which began after they were deleted, proves that VMs are gone. A VM that is there is asked for.
 func TestOneListServesAllThatWereDeleted(t *testing.T) {
 	b := newImageHost(t)

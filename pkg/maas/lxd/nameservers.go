@@ -15,8 +15,8 @@ import (
 // subnetsMaxAge is how old the list of MAAS's subnets may be.
 const subnetsMaxAge = 30 * time.Second
 
-// noteNameless notes MAAS's subnets without name servers on the direct hosts whose LXDHost names none. MAAS has machines
-// ask its own controllers there: it tells no client which of their addresses that are, nor a device.
+// noteNameless notes MAAS's subnets without name servers on the direct hosts whose LXDHost names none. There, MAAS has
+// machines ask its own controllers: at which addresses, it tells no client.
 func noteNameless(ctx context.Context, inventory *inventory.Inventory, hosts []Host) error {
 	namesNone := func(h Host) bool { return h.Reachable && len(h.Object.Nameservers) == 0 }
 	if !slices.ContainsFunc(hosts, namesNone) {
