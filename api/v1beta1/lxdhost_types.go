@@ -78,8 +78,8 @@ type LXDHostSpec struct {
 	// +optional
 	VMHost *VMHostReference `json:"vmHost,omitempty"`
 
-	// address is where LXD's HTTPS API is reached, by the manager and by MAAS's rack controllers: an IP address or a
-	// name, and a port if it is not 8443. For example 10.77.0.11 or [fd00::11]:8443.
+	// address is where the manager reaches LXD's HTTPS API: an IP address or a name, and a port if it is not 8443. For
+	// example 10.77.0.11 or [fd00::11]:8443.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=261
@@ -103,13 +103,13 @@ type LXDHostSpec struct {
 	Project string `json:"project,omitempty"`
 
 	// credentialsRef names a Secret in this namespace with a client certificate that LXD trusts for the project, and its
-	// key, in PEM: tls.crt and tls.key. MAAS gets both, to switch the VMs on and off. Required without vmHost. With it, it
-	// counts from when MAAS has no VM hosts any more, and may be set before.
+	// key, in PEM: tls.crt and tls.key. Required without vmHost. With it, it counts from when MAAS has no VM hosts any
+	// more, and may be set before.
 	// +optional
 	CredentialsRef *LocalObjectReference `json:"credentialsRef,omitempty"`
 
 	// maasCredentialsRef names a Secret in this namespace with the keys endpoint, apiKey and, optionally, caBundle: the
-	// MAAS whose clusters may use this host, and whose rack controllers reach it. Default: the manager's own MAAS.
+	// MAAS whose clusters may use this host. Default: the manager's own MAAS.
 	// +optional
 	MAASCredentialsRef *LocalObjectReference `json:"maasCredentialsRef,omitempty"`
 
@@ -141,7 +141,7 @@ type LXDHostSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	StoragePool string `json:"storagePool,omitempty"`
 
-	// networkBridge is the bridge that VMs boot from, where a MaasMachine names none. MAAS serves DHCP on its VLAN.
+	// networkBridge is the bridge of VMs' first network card, where a MaasMachine names none.
 	// +optional
 	// +kubebuilder:default=br0
 	// +kubebuilder:validation:MaxLength=15

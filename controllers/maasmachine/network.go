@@ -197,7 +197,7 @@ func (r *Reconciler) staticAddress(ctx context.Context, m *infrav1.MaasMachine) 
 // network connects the machine's interfaces, and gives the machine its static address; both must happen before it is
 // deployed.
 func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
-	nics := nicsOf(l)
+	nics := l.NICs(l.MaasMachine.Status.StaticIP)
 	left := leftAddress(l)
 	if !deployable(l.maas) || (left == "" && machine.Connected(l.maas, nics)) {
 		return proceed, nil
@@ -228,16 +228,6 @@ func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outc
 			l.maas.SystemID), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
 			return l.Machines.TakeOff(ctx, permit, l.maas, address)
 		})
-}
-
-// nicsOf returns the wanted connections. MAAS links the interfaces of machines that it commissioned or composed; that
-// of a VM whose commissioning was cut short it has not.
-func nicsOf(l *life) []machine.NIC {
-	nics := l.NICs(l.MaasMachine.Status.StaticIP)
-	if boot := l.maas.BootInterface; len(nics) == 0 && l.IsLXD() && boot != nil && len(boot.Links) == 0 {
-		nics = append(nics, machine.NIC{Mode: maas.LinkModeAuto})
-	}
-	return nics
 }
 
 // leftAddress returns the static address that another object of ours has left on a machine, unless it is ours; "" if
