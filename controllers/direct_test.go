@@ -486,7 +486,9 @@ func TestVMsOnAnLXDHostDeletedTogetherCostOneList(t *testing.T) {
 			}
 			lxd.ServeHTTP(w, r)
 		})
-	}), "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000} })
+	}), "host-a", "zone-a", func(h *infrav1.LXDHost) {
+		h.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
+	})
 	w.provisioned(w.newCluster())
 	machines := make([]*infrav1.MaasMachine, number)
 	for i := range machines {

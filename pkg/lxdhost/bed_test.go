@@ -148,12 +148,11 @@ func (b *bed) clone(h *Host, s Spec) error {
 	return h.Clone(b.t.Context(), s, b.seen())
 }
 
-func (b *bed) create(s Spec) VM {
+func (b *bed) create(s Spec) *api.Instance {
 	b.t.Helper()
 	b.must(b.clone(b.host, s))
-	vm, err := b.host.Find(b.t.Context(), s.Name, s.Marks)
-	b.must(err)
-	return vm
+	b.must(b.host.Find(b.t.Context(), s.Name, s.Marks))
+	return b.instance(s.Name)
 }
 
 // instance is one of the project as LXD has it, or nil.

@@ -2,12 +2,7 @@
 
 package lxdhost
 
-import (
-	"context"
-	"slices"
-
-	"github.com/canonical/lxd/shared/api"
-)
+import "context"
 
 // NoLimit stands for no limit in Capacity.Limits.
 const NoLimit = -1
@@ -19,11 +14,10 @@ type Capacity struct {
 	// Architecture is the host's, in Linux's words: x86_64.
 	Architecture string
 	// Cores are the host's threads.
-	Cores int
-	// MemoryMiB is the host's. MemoryUsedMiB is in use there, by whatever: it is the only trace of other projects' VMs.
-	MemoryMiB, MemoryUsedMiB int64
-	Pools                    []Pool
-	Bridges                  []Bridge
+	Cores     int
+	MemoryMiB int64
+	Pools     []Pool
+	Bridges   []Bridge
 	// Allocated is the sum over the project's instances, running or not. Limits are the project's, each NoLimit or
 	// more.
 	Allocated, Limits Amount
@@ -51,17 +45,16 @@ type Bridge struct {
 }
 
 // Capacity returns what the host has. It is four calls (GET /1.0/networks, projects/P/state, resources and
-// storage-pools) and one more for each of the pools, all of them if none is named. One that is missing is not in the
-// result. The error is an *Error.
-func (h *Host) Capacity(ctx context.Context, pools ...string) (Capacity, error) {
+// storage-pools) and one more for each pool. The error is an *Error.
+func (h *Host) Capacity(ctx context.Context) (Capacity, error) {
 	c := Capacity{Version: h.version}
 	err := h.in(ctx, "read", "reading the capacity", func(s *session) error {
-		for _, read := range []func(*Capacity) error{s.readBridges, s.readProject, s.readResources} {
+		for _, read := range []func(*Capacity) error{s.readBridges, s.readProject, s.readResources, s.readPools} {
 			if err := read(&c); err != nil {
 				return err
 			}
 		}
-		return s.readPools(&c, pools)
+		return nil
 	})
 	return c, err
 }
@@ -72,7 +65,7 @@ func (s *session) readResources(c *Capacity) error {
 		return err
 	}
 	c.Architecture, c.Cores = resources.CPU.Architecture, int(resources.CPU.Total)
-	c.MemoryMiB, c.MemoryUsedMiB = int64(resources.Memory.Total>>20), int64(resources.Memory.Used>>20)
+	c.MemoryMiB = int64(resources.Memory.Total >> 20)
 	return nil
 }
 
@@ -101,36 +94,18 @@ func (s *session) readProject(c *Capacity) error {
 	return nil
 }
 
-func (s *session) readPools(c *Capacity, wanted []string) error {
+func (s *session) readPools(c *Capacity) error {
 	pools, err := s.client.GetStoragePools()
 	if err != nil {
 		return err
 	}
 	for _, pool := range pools {
-		if len(wanted) > 0 && !slices.Contains(wanted, pool.Name) {
-			continue
-		}
-		space, err := s.space(pool.Name)
+		resources, err := s.client.GetStoragePoolResources(pool.Name)
 		if err != nil {
 			return err
 		}
-		c.Pools = append(c.Pools, Pool{Name: pool.Name, Driver: pool.Driver, TotalBytes: int64(space.Total),
-			UsedBytes: int64(space.Used)})
+		c.Pools = append(c.Pools, Pool{Name: pool.Name, Driver: pool.Driver, TotalBytes: int64(resources.Space.Total),
+			UsedBytes: int64(resources.Space.Used)})
 	}
 	return nil
-}
-
-// space reads a pool's: GET /1.0/storage-pools/POOL/resources. LXD 5.0 returns 500 for a missing one, so that has to be
-// found out.
-func (s *session) space(pool string) (api.ResourcesStoragePoolSpace, error) {
-	resources, err := s.client.GetStoragePoolResources(pool)
-	if err == nil {
-		return resources.Space, nil
-	}
-	if api.StatusErrorCheck(err) {
-		if _, _, missing := s.client.GetStoragePool(pool); isNotFound(missing) {
-			err = noPool(pool)
-		}
-	}
-	return api.ResourcesStoragePoolSpace{}, err
 }

@@ -207,7 +207,7 @@ func TestCloneChecksWhatLXDDoesNot(t *testing.T) {
 	s := spec("second")
 	s.Profiles, s.Cores = []string{"four"}, 2
 	s.Devices = map[string]map[string]string{"extra": {"type": "none"}, "more": {"type": "none"}}
-	if vm := b.create(s); vm.Cores != 2 {
+	if vm := b.create(s); vm.ExpandedConfig["limits.cpu"] != "2" {
 		t.Errorf("with a profile: %+v", vm)
 	}
 	if found := b.instance("second"); len(found.ExpandedDevices) != 5 {

@@ -18,7 +18,7 @@ import (
 // The numbers of calls in the documentation are these.
 const (
 	callsOfConnect       = 2
-	callsOfCapacity      = 5 // with one pool
+	callsOfCapacity      = 6 // with two pools
 	callsOfList          = 1
 	callsOfClone         = 3
 	callsOfCloneAgain    = 2
@@ -58,22 +58,15 @@ func TestTheLifeOfAVM(t *testing.T) {
 		return err
 	})
 	s := spec("vm")
-	want := VM{Name: "vm", Marks: ours, MAC: s.MAC, Cores: 1, MemoryMiB: 256, RootBytes: 64 << 20, Disks: []Disk{{Pool: pool, Bytes: 64 << 20}}, State: StateStopped}
 	seen := b.seen()
 	for _, calls := range []int{callsOfClone, callsOfCloneAgain} {
 		b.counted("Clone", calls, func() error { return b.host.Clone(t.Context(), s, seen) })
 	}
-	b.counted("Find", callsOfNothingToDo, func() error {
-		vm, err := b.host.Find(t.Context(), "vm", ours)
-		if diff := cmp.Diff(want, vm); diff != "" {
-			t.Errorf("Find (-want +got):\n%s", diff)
-		}
-		return err
-	})
+	b.counted("Find", callsOfNothingToDo, func() error { return b.host.Find(t.Context(), "vm", ours) })
 	for _, calls := range []int{callsOfSwitching, callsOfNothingToDo} {
 		b.counted("Start", calls, func() error { return b.host.Start(t.Context(), "vm", ours) })
 	}
-	want.State = StateRunning
+	want := VM{Name: "vm", Marks: ours, State: StateRunning}
 	b.counted("List", callsOfList, func() error {
 		vms, err := b.host.List(t.Context())
 		if diff := cmp.Diff([]VM{want}, vms); diff != "" {
@@ -112,10 +105,14 @@ func TestCapacity(t *testing.T) {
 	b.must(err)
 	var c Capacity
 	b.counted("Capacity", callsOfCapacity, func() (err error) {
-		c, err = b.host.Capacity(t.Context(), pool)
+		c, err = b.host.Capacity(t.Context())
 		return err
 	})
-	if c.Cores != int(resources.CPU.Total) || c.MemoryMiB != int64(resources.Memory.Total>>20) || c.MemoryUsedMiB <= 0 || c.MemoryUsedMiB > c.MemoryMiB {
+	if len(c.Pools) != 2 {
+		t.Errorf("pools %+v", c.Pools)
+	}
+	c.Pools = slices.DeleteFunc(c.Pools, func(p Pool) bool { return p.Name != pool })
+	if c.Cores != int(resources.CPU.Total) || c.MemoryMiB != int64(resources.Memory.Total>>20) {
 		t.Errorf("the host has %+v", c)
 	}
 	if c.Version != server.Environment.ServerVersion {
@@ -140,13 +137,6 @@ func TestCapacity(t *testing.T) {
 	b.must(err)
 	if want := (Amount{Cores: 3, MemoryMiB: 1024, DiskBytes: 1 << 30}); c.Limits != want {
 		t.Errorf("limits %+v, want %+v", c.Limits, want)
-	}
-	if len(c.Pools) != 2 {
-		t.Errorf("without names: pools %+v", c.Pools)
-	}
-	c, err = b.host.Capacity(t.Context(), "missing")
-	if err != nil || len(c.Pools) > 0 {
-		t.Errorf("of a missing pool: %+v, %v", c.Pools, err)
 	}
 }
 
@@ -201,7 +191,7 @@ func TestARestrictedProjectAllowsAManagedBridge(t *testing.T) {
 	wantKind(t, b.clone(b.host, s), KindBridge)
 	s.Bridge = "lxdbr9"
 	s.Disks = []Disk{{pool, 1 << 20}}
-	if vm := b.create(s); !slices.Equal(vm.MAC, s.MAC) {
+	if vm := b.create(s); macs(vm)[nicDevice] != s.MAC.String() {
 		t.Errorf("it is %+v", vm)
 	}
 	b.must(b.host.Start(t.Context(), "vm", ours))

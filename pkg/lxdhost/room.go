@@ -53,8 +53,6 @@ func checkMAC(spec Spec, taken map[string]string) error {
 	return nil
 }
 
-func noPool(name string) error { return problem(KindPool, "there is no storage pool %s", name) }
-
 // checkRoom compares a VM with the host and with the project's limits. LXD keeps to the limits, too, but returns only
 // words.
 func checkRoom(spec Spec, c Capacity) error {
@@ -103,7 +101,7 @@ func (r *Reading) checkPools(spec Spec) error {
 	for _, name := range names {
 		at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Name == name })
 		if at < 0 {
-			return noPool(name)
+			return problem(KindPool, "there is no storage pool %s", name)
 		}
 		// What is used may be other projects', and what is promised may not be used yet.
 		taken := max(r.Disk[name], r.Pools[at].UsedBytes)

@@ -4,14 +4,10 @@ package lxdhost
 
 import (
 	"context"
-	"maps"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/canonical/lxd/shared/api"
-	"github.com/canonical/lxd/shared/units"
 )
 
 // Keys of the marks in the configuration of a VM and of its further disks' volumes.
@@ -74,16 +70,6 @@ const (
 type VM struct {
 	Name  string
 	Marks Marks
-	// MAC is the address of its first interface; nil if LXD has none for it.
-	MAC net.HardwareAddr
-	// Cores is 0 if LXD has no number of them: no limit, or certain cores.
-	Cores int
-	// MemoryMiB is 0 if LXD has no amount.
-	MemoryMiB int64
-	// RootBytes is the size of the root disk; 0 if LXD has none.
-	RootBytes int64
-	// Disks are what the VM has in each storage pool, by name of the pool.
-	Disks []Disk
 	State State
 }
 
@@ -112,7 +98,8 @@ func marked(instances []api.Instance) []VM {
 	var vms []VM
 	for i := range instances {
 		if isVM := instances[i].Type == string(api.InstanceTypeVM); isVM && marksOf(instances[i].Config).valid() {
-			vms = append(vms, describe(&instances[i]))
+			marks := marksOf(instances[i].Config)
+			vms = append(vms, VM{Name: instances[i].Name, Marks: marks, State: State(instances[i].Status)})
 		}
 	}
 	slices.SortFunc(vms, func(a, b VM) int { return strings.Compare(a.Name, b.Name) })
@@ -166,23 +153,6 @@ func checkMarks(found *api.Instance, marks Marks) error {
 	return nil
 }
 
-func describe(found *api.Instance) VM {
-	// LXD has checked it, but it may be a percentage
-	memory, _ := units.ParseByteSizeString(found.ExpandedConfig["limits.memory"])
-	root, _ := units.ParseByteSizeString(found.ExpandedDevices[rootDevice]["size"])
-	cores, _ := strconv.Atoi(found.ExpandedConfig["limits.cpu"])
-	mac, _ := net.ParseMAC(macs(found)[nicDevice])
-	vm := VM{
-		Name: found.Name, Marks: marksOf(found.Config), MAC: mac, Cores: cores,
-		MemoryMiB: memory >> 20, RootBytes: root, State: State(found.Status),
-	}
-	allocated := allocatedDisk([]api.Instance{*found})
-	for _, pool := range slices.Sorted(maps.Keys(allocated)) {
-		vm.Disks = append(vm.Disks, Disk{Pool: pool, Bytes: allocated[pool]})
-	}
-	return vm
-}
-
 // macs returns the MAC addresses of an instance's interfaces by device: those it was given, and those that LXD chose.
 func macs(found *api.Instance) map[string]string {
 	all := map[string]string{}
@@ -201,15 +171,11 @@ func macs(found *api.Instance) map[string]string {
 	return all
 }
 
-// Find returns the VM of a name that carries the marks: GET /1.0/instances/NAME. The error is an *Error: KindNotFound,
-// KindConflict if the name is another's, or one of the connection or of LXD.
-func (h *Host) Find(ctx context.Context, name string, marks Marks) (vm VM, err error) {
-	err = h.in(ctx, "find", "searching for the VM "+name, func(s *session) error {
-		found, _, err := s.prove(name, marks)
-		if err == nil {
-			vm = describe(found)
-		}
+// Find returns nil if there is a VM of a name that carries the marks: GET /1.0/instances/NAME. The error is an *Error:
+// KindNotFound, KindConflict if the name is another's, or one of the connection or of LXD.
+func (h *Host) Find(ctx context.Context, name string, marks Marks) error {
+	return h.in(ctx, "find", "searching for the VM "+name, func(s *session) error {
+		_, _, err := s.prove(name, marks)
 		return err
 	})
-	return vm, err
 }

@@ -265,7 +265,7 @@ func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 	}
 	server, err := i.server(ctx, object)
 	if err == nil {
-		_, err = server.Find(ctx, vm.Hostname, vm.Marks)
+		err = server.Find(ctx, vm.Hostname, vm.Marks)
 	}
 	if err != nil {
 		return notFound(object, err), nil
