@@ -147,7 +147,7 @@ func TestMachinesSayWhatTheManagerOfTheirClusterMustDo(t *testing.T) {
 	w.deployed(m)
 }
 
-// The MaasClusters of the document take the endpoint that the Cluster has.
+// The MaasCluster of the document takes the endpoint that the Cluster has, and so does the one that it tells of in words.
 func TestTheMaasClustersOfHostedControlPlanes(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/hosted-control-planes.md")
@@ -155,7 +155,9 @@ func TestTheMaasClustersOfHostedControlPlanes(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, text := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1) {
+	texts := append(regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1), [][]byte{nil, []byte(
+		`{kind: MaasCluster, metadata: {name: with-a-domain, annotations: {spectrocloud.com/custom-dns-provided: ""}}, spec: {dnsDomain: maas}}`)})
+	for _, text := range texts {
 		documented := &infrav1.MaasCluster{}
 		if err := yaml.Unmarshal(text[1], documented); err != nil {
 			t.Fatal(err)

@@ -112,7 +112,7 @@ func checkPools(t *testing.T, cluster *clusterv1.Cluster, objects []*unstructure
 
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 
-// The commands of docs/clusterclass.md work, in the order in which they are there, with the Cluster that is in it.
+// The commands of docs/clusterclass.md work, in the order in which they are there, with the Cluster of the quick start.
 func TestClusterClassDocument(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(sources, "docs", "clusterclass.md"))
@@ -136,8 +136,12 @@ func TestClusterClassDocument(t *testing.T) {
 	}
 	run(found[0][1])
 
-	_, example, _ := strings.Cut(string(content), "```yaml\n")
-	example, _, _ = strings.Cut(example, "```")
+	start, err := os.ReadFile(filepath.Join(sources, "docs", "quick-start.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(start), "kubectl apply --filename - <<'YAML'\n")
+	example, _, _ = strings.Cut(example, "\nYAML\n")
 	object := mustParse(t, []byte(example))[0]
 	object.SetNamespace(namespace)
 	if err := management.strict.Create(t.Context(), object); err != nil {
