@@ -304,10 +304,10 @@ docs-check: ## Fail if a link in the documents leads nowhere, or a page is in no
 
 ##@ Code
 
-GENERATED := api $(CHART) clusterclass internal/reasons docs/variables.md docs/capmaasctl.md docs/reasons.md docs/machine-states.md
+GENERATED := api $(CHART) clusterclass internal/reasons $(wildcard docs/*.md) docs/adr/README.md
 
 .PHONY: generate
-generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, other distributions' ClusterClasses and docs/variables.md from the ClusterClass, docs/capmaasctl.md from the commands, and docs/reasons.md from the reasons.
+generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, other distributions' ClusterClasses and docs/variables.md from the ClusterClass, docs/capmaasctl.md from the commands, docs/reasons.md from the reasons, and sections of documents.
 	@hack/generate.sh
 
 .PHONY: generate-check

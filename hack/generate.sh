@@ -6,7 +6,7 @@
 # comments in the chart's values.yaml: its schema.
 # And what comes from the ClusterClass: those of other distributions, and the reference of its variables.
 # And the reference of capmaasctl, from its commands. And the pages about reasons, and what capmaasctl knows of them,
-# from the comments on them.
+# from the comments on them. And sections of documents.
 # CAPMAAS_BIN must hold controller-gen.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -47,4 +47,5 @@ done
 go run ./hack/chart --chart charts/capmaas
 go run ./hack/clusterclass
 go run ./hack/reasons
+go run ./hack/sections
 go test -vet=off ./cmd/capmaasctl -run TestReference -args -update >/dev/null

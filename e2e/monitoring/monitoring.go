@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,32 +109,53 @@ func Uses(expr string) (metrics, labels []string) {
 	return metrics, labels
 }
 
-var described = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
+// Metric is what its description has.
+type Metric struct {
+	Name, Help string
+	Labels     []string
+}
 
-// Described are the metrics that a collector, or a registry, has, and the labels of each. A histogram is also known by
-// the names of its series.
-func Described(collector prometheus.Collector) map[string][]string {
+var (
+	described = regexp.MustCompile(`fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), constLabels: \{(.*)\}, variableLabels: \{([^}]*)\}`)
+	constant  = regexp.MustCompile(`(\w+)="[^"]*"`)
+)
+
+// Metrics are those that a collector, or a registry, has, by name.
+func Metrics(collector prometheus.Collector) []Metric {
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		collector.Describe(descriptions)
 		close(descriptions)
 	}()
-	metrics := map[string][]string{}
+	var metrics []Metric
 	for d := range descriptions {
 		found := described.FindStringSubmatch(d.String())
 		if found == nil {
 			continue
 		}
-		var labels []string
-		if found[2] != "" {
-			labels = strings.Split(found[2], ",")
+		m := Metric{Name: found[1]}
+		m.Help, _ = strconv.Unquote(found[2]) // It was quoted with %q.
+		for _, label := range constant.FindAllStringSubmatch(found[3], -1) {
+			m.Labels = append(m.Labels, label[1])
 		}
-		metrics[found[1]] = labels
-		if strings.HasSuffix(found[1], "_seconds") {
-			metrics[found[1]+"_bucket"] = append(slices.Clone(labels), "le")
+		m.Labels = append(m.Labels, strings.FieldsFunc(found[4], func(r rune) bool { return r == ',' })...)
+		metrics = append(metrics, m)
+	}
+	slices.SortFunc(metrics, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
+	return metrics
+}
+
+// Described are the labels of the metrics that a collector, or a registry, has. A histogram is also known by the names
+// of its series.
+func Described(collector prometheus.Collector) map[string][]string {
+	labels := map[string][]string{}
+	for _, m := range Metrics(collector) {
+		labels[m.Name] = m.Labels
+		if strings.HasSuffix(m.Name, "_seconds") {
+			labels[m.Name+"_bucket"] = append(slices.Clone(m.Labels), "le")
 		}
 	}
-	return metrics
+	return labels
 }
 
 // targetLabels are what Prometheus adds to each series, and node, which the chart's PodMonitor adds.

@@ -20,12 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
-	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/monitoring"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // initializerPrefix is that of the metrics of the LXD initializer, whose own test checks them.
@@ -38,10 +33,8 @@ func managerMetrics(t *testing.T) map[string][]string {
 	if !ok {
 		t.Fatal("controller-runtime's registry can't be asked for what it has")
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(maas.Collectors()...)
-	registry.MustRegister(lxdhost.Collectors()...)
-	registry.MustRegister(libraries, orphanaudit.NewMetric(), quarantine.NewMetric(), &objectmetrics.Collector{}, objectmetrics.NewBuildInfo("v1.2.3"))
+	registry := monitoring.Manager()
+	registry.MustRegister(libraries)
 	return monitoring.Described(registry)
 }
 

@@ -6,11 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http/httptest"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -250,41 +247,5 @@ func TestWhatIsRequiredInEachPoolOfWhichMAASGivesMachines(t *testing.T) {
 				t.Errorf("it is missing in %q, want %q", refused.Pool, tt.refused)
 			}
 		})
-	}
-}
-
-// The table of docs/security.md is this one.
-func TestTheTableInTheDocumentsIsRight(t *testing.T) {
-	t.Parallel()
-	raw, err := os.ReadFile("../../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(raw), "### The least key\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	var got []string
-	for line := range strings.Lines(table) {
-		if strings.HasPrefix(line, "| `") {
-			got = append(got, strings.TrimSpace(line))
-		}
-	}
-	var want []string
-	for _, u := range rights.Uses {
-		user, inPool, inMAAS := "any user", "", ""
-		if u.Administrator {
-			user = "an administrator"
-		}
-		for _, n := range u.Needs {
-			to := &inMAAS
-			if n.InPool {
-				to = &inPool
-			}
-			*to = strings.TrimPrefix(*to+", `"+string(n.Entitlement)+"`", ", ")
-		}
-		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", u.Name, u.What, user, inPool, inMAAS)
-		want = append(want, strings.ReplaceAll(row, "|  |", "| |"))
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the table differs (-want +got):\n%s", diff)
 	}
 }

@@ -30,7 +30,7 @@ var order = []maas.Status{
 }
 
 // statesTable returns the table of MAAS's states.
-func statesTable() ([]byte, error) {
+func statesTable(string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("| state in MAAS | before the first deployment | after it |\n|---|---|---|\n")
 	row := func(state, first, later string) { fmt.Fprintf(&b, "| %s | %s | %s |\n", state, first, later) }
