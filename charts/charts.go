@@ -36,13 +36,8 @@ const (
 	CredentialsHashAnnotation = "capmaas.io/credentials-hash"
 )
 
-// InitializerLabels returns the labels by which all objects that Initializer renders are found again, except the
-// Namespace. The same objects of a chart that a user installed have another value of app.kubernetes.io/managed-by.
-func InitializerLabels() map[string]string {
-	return map[string]string{"app": InitializerName, "app.kubernetes.io/managed-by": managedBy}
-}
-
-// managedBy is who manages the objects in a host cluster.
+// managedBy is the label app.kubernetes.io/managed-by of the objects in a host cluster. Those of a chart that a user
+// installed have another value.
 const managedBy = "capmaas-manager"
 
 // helmLabel changes with each version of the chart, whether the object changes or not. Only Helm's users read it.

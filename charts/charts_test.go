@@ -133,7 +133,7 @@ func TestInitializerIsDeterministic(t *testing.T) {
 // The manager finds its objects by labels, and leaves those that Helm installed alone.
 func TestObjectsHaveTheManagersLabels(t *testing.T) {
 	for _, o := range mustRender(t, everything)[1:] {
-		for name, want := range InitializerLabels() {
+		for name, want := range map[string]string{"app": InitializerName, "app.kubernetes.io/managed-by": managedBy} {
 			if got := o.GetLabels()[name]; got != want {
 				t.Errorf("%s %s: label %s is %q, want %q", o.GetKind(), o.GetName(), name, got, want)
 			}
@@ -150,7 +150,7 @@ func TestObjectsHaveTheManagersLabels(t *testing.T) {
 		t.Fatal("the chart installs nothing of the initializer's")
 	}
 	for _, o := range installed {
-		if o.GetLabels()["app.kubernetes.io/managed-by"] == InitializerLabels()["app.kubernetes.io/managed-by"] {
+		if o.GetLabels()["app.kubernetes.io/managed-by"] == managedBy {
 			t.Errorf("%s %s, installed by Helm, has the labels that the manager looks for", o.GetKind(), o.GetName())
 		}
 	}

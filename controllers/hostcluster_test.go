@@ -616,7 +616,7 @@ func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
 	node := w.joined(m)
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "not registered in MAAS yet")
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-x", Namespace: "capmaas-system", Labels: charts.InitializerLabels()},
+		ObjectMeta: metav1.ObjectMeta{Name: "lxd-initializer-x", Namespace: "capmaas-system", Labels: map[string]string{"app": charts.InitializerName}},
 		Spec:       corev1.PodSpec{NodeName: node.Name, ServiceAccountName: charts.InitializerName, Containers: []corev1.Container{{Name: "c", Image: "example.com/lxd-initializer:v1"}}},
 	}
 	w.create(pod)

@@ -100,9 +100,8 @@ func (o *options) addLXDFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.node.CreateBridge, "create-bridge", o.node.CreateBridge,
 		"The bridge is to be one that LXD makes and manages, where there is none.")
 	addProjectFlag(fs, &o.node.Project)
-	fs.StringVar(&o.node.ListenAddress, "listen", o.node.ListenAddress,
-		"Address that MAAS reaches LXD at, as [host]:port. Default: the one that LXD listens on; where there is none, port "+
-			"8443 of all.")
+	fs.StringVar(&o.node.ListenAddress, "listen", o.node.ListenAddress, "Address that MAAS reaches LXD at, as "+
+		"[host]:port. Default: the one that LXD listens on; where there is none, port 8443 of all.")
 }
 
 func addProjectFlag(fs *pflag.FlagSet, project *string) {

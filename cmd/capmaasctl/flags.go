@@ -98,9 +98,8 @@ func (o *options) addFlags(fs *pflag.FlagSet, c command) {
 }
 
 func (o *options) addMAASFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "",
-		"URL of MAAS, such as http://maas.example.com:5240/MAAS. Default: $MAAS_ENDPOINT, then the manager's in the "+
-			"management cluster.")
+	fs.StringVar(&o.maas.Endpoint, "maas-endpoint", "", "URL of MAAS, such as http://maas.example.com:5240/MAAS. "+
+		"Default: $MAAS_ENDPOINT, then the manager's in the management cluster.")
 	fs.StringVar(&o.apiKeyFile, "maas-api-key-file", "",
 		"File that holds the API key; - is the standard input. Default: $MAAS_API_KEY, then the manager's.")
 	fs.StringVar(&o.apiKey, "maas-api-key", "", "API key. Everybody on this machine sees it in the list of processes: "+

@@ -167,8 +167,7 @@ func (o *options) giveImage(
 		return &lxdhost.FileError{
 			Problem: fmt.Sprintf("it has another image of the name %s, with the fingerprint %s", o.image.name, has.Fingerprint),
 			Remedy: "give this one another name, for example with its version; with --replace it takes the name away, and new " +
-				"VMs are " +
-				"made from this one at once",
+				"VMs are made from this one at once",
 		}
 	}
 	how, already := "uploaded to", has.Fingerprint == image.Fingerprint
@@ -278,9 +277,8 @@ func (c *checks) onHosts(name string, diskGB int, hosts []planner.ImageHost) {
 		case host.Problem != nil:
 			c.failed(subject, explainHostImage(host.Problem), "%v", host.Problem)
 		case is.Fingerprint == "":
-			c.failed(subject, "`capmaasctl image upload FILE --name="+name+
-				" --lxd-host=...` brings it there; from hosts of the same namespace the manager "+
-				"does so itself, when a template needs it", "it is missing")
+			c.failed(subject, "`capmaasctl image upload FILE --name="+name+" --lxd-host=...` brings it there; from hosts of "+
+				"the same namespace the manager does so itself, when a template needs it", "it is missing")
 		case is.Fingerprint != first:
 			c.failed(subject, "upload one of them to all with --replace", "it is another one, %s, than %s", is.Fingerprint,
 				first)

@@ -60,9 +60,8 @@ image upload ubuntu-2404-kube-v1.35.0.qcow2 --name=custom/u-2404-k8s-1.35.0 --lx
 			fs.StringVar(&o.image.title, "title", "", "Title that MAAS's web interface shows.")
 			fs.StringVar(&o.image.base, "base-image", "", "What it is built on, such as ubuntu/noble. Default: what MAAS "+
 				"commissions machines with.")
-			fs.StringVar(&o.image.fileType, "file-type", "",
-				"tgz, tbz, txz: a root file system; ddgz, ddbz2, ddxz, ddraw, ddtgz, ddtbz, ddtxz, ddtar: a disk. Default: by "+
-					"the file's name.")
+			fs.StringVar(&o.image.fileType, "file-type", "", "tgz, tbz, txz: a root file system; ddgz, ddbz2, ddxz, ddraw, "+
+				"ddtgz, ddtbz, ddtxz, ddtar: a disk. Default: by the file's name.")
 			fs.BoolVar(&o.image.replace, "replace", false, "Let MAAS drop the file that it has under this name, or an LXDHost "+
 				"give the name to this image. It does so at once.")
 			fs.BoolVar(&o.image.restart, "restart", false, "Begin an unfinished upload of this file anew.")
@@ -199,8 +198,7 @@ func explainImage(err error) (found, remedy string) {
 	switch {
 	case errors.As(err, &other) && other.Complete:
 		return other.Error(), "give it another name, for example with its version; with --replace MAAS drops the old file " +
-			"at once, and " +
-			"no machine can be deployed with the image until the new one is there"
+			"at once, and no machine can be deployed with the image until the new one is there"
 	case errors.As(err, &other):
 		return other.Error(), "wait, if somebody uploads it right now; otherwise --replace drops it"
 	case errors.As(err, &architecture):

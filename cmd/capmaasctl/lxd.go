@@ -32,7 +32,7 @@ func checkLXD(ctx context.Context, o options) checks {
 		inspect = node.Prepare
 	}
 	result, err := inspect(ctx, o.node)
-	for _, one := range result.Checks {
+	for _, one := range result {
 		found = append(found, lineOf(one))
 	}
 	if err != nil && found.good() {

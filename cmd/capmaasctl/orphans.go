@@ -40,16 +40,13 @@ cluster, and one MAAS: run it once for each MAAS.`,
 		needsMAAS: true, needsCluster: true, hasTimeout: true,
 		byDefault: func(o *options) { o.timeout = orphansTimeout },
 		flags: func(o *options, fs *pflag.FlagSet) {
-			fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime,
-				"Machines that look like orphans are checked again after this time, and only reported if they still do. 0s: no "+
-					"second check.")
+			fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime, "Machines that look like orphans are checked again "+
+				"after this time, and only reported if they still do. 0s: no second check.")
 			fs.BoolVar(&o.remove, "delete", false, "Remove the orphans, after a question for each. Without it nothing is "+
 				"changed.")
 			fs.BoolVar(&o.yes, "yes", false, "Don't ask.")
-			fs.StringArrayVar(&o.vouched, "vouch-for", nil,
-				"Owner id of a cluster whose machines are in doubt: --delete removes them, too. You vouch that no other "+
-					"management cluster has "+
-					"that cluster. It can be given several times.")
+			fs.StringArrayVar(&o.vouched, "vouch-for", nil, "Owner id of a cluster whose machines are in doubt: --delete "+
+				"removes them, too. You vouch that no other management cluster has that cluster. It can be given several times.")
 		},
 		complete: (*options).completeOrphans,
 		find:     findOrphans,

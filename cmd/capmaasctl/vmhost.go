@@ -93,8 +93,7 @@ func (c *checks) notRegistered(err error) {
 	switch {
 	case errors.As(err, &ambiguous):
 		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with "+
-			"their VM host",
-			"MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
+			"their VM host", "MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
 	case errors.As(err, &taken):
 		c.failed("vm-host", taken.Remedy()+"; --vm-host-name gives this one another name", "%s", taken.Problem())
 	default:
@@ -190,24 +189,23 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 
 // listens reports whether this LXD listens on the address that is to be registered: MAAS accepts any address.
 func (c *checks) listens(ctx context.Context, node *lxdnode.Node, o options) bool {
-	facts, err := node.Facts(ctx)
+	addresses, err := node.Addresses(ctx)
 	if err != nil {
 		c.lxdFailed(err)
 		return false
 	}
-	for _, text := range facts.Addresses {
+	for _, text := range addresses {
 		if address, err := netip.ParseAddrPort(text); err == nil && address == o.address {
 			c.ok(lineName(lxdnode.StepListen), "this LXD listens on %s", o.address)
 			return true
 		}
 	}
 	there := "nowhere on the network"
-	if len(facts.Addresses) > 0 {
-		there = "on " + strings.Join(facts.Addresses, ", ")
+	if len(addresses) > 0 {
+		there = "on " + strings.Join(addresses, ", ")
 	}
 	c.failed(lineName(lxdnode.StepListen), "`capmaasctl check lxd --apply` lets it listen; or is this not the node of "+
-		"--node-ip?",
-		"this LXD listens %s, not on %s", there, o.address)
+		"--node-ip?", "this LXD listens %s, not on %s", there, o.address)
 	return false
 }
 

@@ -42,9 +42,9 @@ func inRemovedDirectory(file string) bool {
 func (p *pass) prepareLXD(ctx context.Context) error {
 	config := p.options.lxd
 	config.ListenAddress = p.options.listenAddress(p.address)
-	report, err := p.lxd.Prepare(ctx, config)
+	checks, err := p.lxd.Prepare(ctx, config)
 	var changed []string
-	for _, check := range report.Checks {
+	for _, check := range checks {
 		if check.State == lxdnode.Changed {
 			changed = append(changed, check.Name+": "+check.Found)
 		}
@@ -194,8 +194,7 @@ func (p *pass) checkMachine(context.Context) error {
 		return &problem{
 			reason: reasonWrongMachine, status: corev1.ConditionFalse, permanent: true,
 			message: fmt.Sprintf("MAAS has VM host %s on machine %s, but the Node's provider ID names machine %s: release "+
-				"neither; "+
-				"find the interface in MAAS that is on the wrong machine", p.host.Name, on, systemID),
+				"neither; find the interface in MAAS that is on the wrong machine", p.host.Name, on, systemID),
 		}
 	}
 	return nil

@@ -150,9 +150,8 @@ func (p *pass) condition(failed error) corev1.NodeCondition {
 // offerMessage changes with everything that is offered: the manager is woken when the message changes.
 func (p *pass) offerMessage() string {
 	message := fmt.Sprintf("LXD at %s (certificate %s) trusts the key pair %s for the project %s; MAAS has no VM hosts, "+
-		"so the manager makes an LXDHost",
-		p.options.powerAddress(p.address), shortFingerprint(p.offered), shortFingerprint(p.keys.Certificate),
-		p.options.lxd.Project)
+		"so the manager makes an LXDHost", p.options.powerAddress(p.address), shortFingerprint(p.offered),
+		shortFingerprint(p.keys.Certificate), p.options.lxd.Project)
 	if p.earlier > 0 {
 		message += fmt.Sprintf("; %d earlier one(s) stay trusted, because MAAS switches VMs with them", p.earlier)
 	}

@@ -117,15 +117,13 @@ func (o *options) agentSettings() []setting {
 			set: verbatim(&o.credentials.endpoint, anything)},
 		{
 			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: verbatim(&o.credentials.apiKey, anything),
-			usage: "File with the API key of one of these: " + rights.Registration.Users("") +
-				". MAAS_API_KEY holds the key itself. " +
-				"Default: credentials/apiKey below the MAAS config dir.",
+			usage: "File with the API key of one of these: " + rights.Registration.Users("") + ". MAAS_API_KEY holds the key " +
+				"itself. Default: credentials/apiKey below the MAAS config dir.",
 		},
 		{
 			flag: "maas-config-dir", fallback: "/etc/capmaas", set: verbatim(&o.credentials.dir, isPath),
 			usage: "Directory with config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle, for " +
-				"credentials that are not set otherwise. " +
-				"They are read again when they change.",
+				"credentials that are not set otherwise. They are read again when they change.",
 		},
 		{
 			flag: "zone", fallback: "default", empty: true, set: verbatim(&o.zone, isMAASName),

@@ -144,8 +144,7 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 		return "", err
 	case may == "" && !user.Administrator:
 		return "", fmt.Errorf("MAAS %s at %s takes the API key, but its user %s is no administrator: VM hosts, DNS and the "+
-			"deletion of machines are for administrators",
-			version, config.Endpoint, user.Username)
+			"deletion of machines are for administrators", version, config.Endpoint, user.Username)
 	case may == "":
 		return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint,
 			user.Username), nil

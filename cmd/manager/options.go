@@ -71,33 +71,29 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&o.reconcile.Credentials.Dir, "maas-config-dir", o.reconcile.Credentials.Dir,
 		"Directory with the manager's own MAAS credentials: config/maasEndpoint, credentials/apiKey and, optionally, "+
-			"credentials/caBundle. "+
-			"They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
+			"credentials/caBundle. They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
 	fs.StringSliceVar(&o.reconcile.Credentials.Namespaces, "maas-config-namespaces", o.reconcile.Credentials.Namespaces,
 		"Namespaces whose MaasClusters may use the manager's own MAAS credentials; others need spec.credentialsRef. "+
 			"Default: all namespaces.")
 	fs.DurationVar(&o.reconcile.PollActive, "poll-active", o.reconcile.PollActive,
 		"How often machines that are expected to change are read from MAAS.")
 	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often all machines are read from MAAS.")
-	fs.DurationVar(&o.reconcile.SettleTime, "settle-time", o.reconcile.SettleTime,
-		"How long to wait for the effect of a MAAS request whose response was lost before repeating it. It counts from "+
-			"before the request, for whose "+
-			"response the manager waits up to 150 s.")
+	fs.DurationVar(&o.reconcile.SettleTime, "settle-time", o.reconcile.SettleTime, "How long to wait for the effect of a "+
+		"MAAS request whose response was lost before repeating it. It counts from before the request, for whose response "+
+		"the manager waits up to 150 s.")
 	fs.DurationVar(&o.reconcile.CommissionTimeout, "commission-timeout", o.reconcile.CommissionTimeout,
 		"How long MAAS may commission and test a machine before its condition reports CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.reconcile.DeployTimeout, "deploy-timeout", o.reconcile.DeployTimeout,
 		"How long MAAS may deploy a machine before its condition reports DeployTimedOut. 0: for ever.")
 	fs.DurationVar(&o.reconcile.VMHostUnreachableTimeout, "vm-host-unreachable-timeout",
-		o.reconcile.VMHostUnreachableTimeout,
-		"How long the deletion of a VM waits for a VM host that MAAS can't reach. The replacement of a control plane on a "+
-			"dead host waits that long.")
+		o.reconcile.VMHostUnreachableTimeout, "How long the deletion of a VM waits for a VM host that MAAS can't reach. The "+
+			"replacement of a control plane on a dead host waits that long.")
 	fs.DurationVar(&o.reconcile.OrphanAuditInterval, "orphan-audit-interval", o.reconcile.OrphanAuditInterval,
 		"How often all machines in MAAS are checked for orphans: marked as ours, and claimed by no object. 0: never.")
 	fs.DurationVar(&o.reconcile.LXDHostInterval, "poll-lxd-hosts", o.reconcile.LXDHostInterval,
 		"How often each LXD host, and MAAS's list of VM hosts, are read for LXDHosts.")
-	fs.BoolVar(&o.reconcile.Evacuation, "evacuation", o.reconcile.Evacuation,
-		"Replace the Machines of VMs on LXDHosts with spec.evacuate. The manager needs the rights of the chart's value "+
-			"evacuation.enabled.")
+	fs.BoolVar(&o.reconcile.Evacuation, "evacuation", o.reconcile.Evacuation, "Replace the Machines of VMs on LXDHosts "+
+		"with spec.evacuate. The manager needs the rights of the chart's value evacuation.enabled.")
 	fs.DurationVar(&o.connectRetry, "workload-connect-retry", o.connectRetry,
 		"How often connecting to a workload cluster that does not respond yet is retried.")
 	fs.StringVar(&o.reconcile.Initializer.Image, "initializer-image", o.reconcile.Initializer.Image,

@@ -6,6 +6,7 @@ package objectmetrics
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,17 +27,14 @@ const collectTimeout = 5 * time.Second
 var (
 	machineLabels = []string{"cluster", "mode", "reason"}
 
-	machinesMetric = prometheus.NewDesc("capmaas_machines",
-		"MaasMachines by cluster (namespace/name), provisioning mode (bare-metal, lxd) and by the reason of their "+
-			"condition Ready: Ready, Deleting, or what they wait for.",
+	machinesMetric = prometheus.NewDesc("capmaas_machines", "MaasMachines by cluster (namespace/name), provisioning mode "+
+		"(bare-metal, lxd) and by the reason of their condition Ready: Ready, Deleting, or what they wait for.",
 		machineLabels, nil)
 	machinesSinceMetric = prometheus.NewDesc("capmaas_machines_not_ready_since_timestamp_seconds",
 		"Since when the MaasMachine that has not been ready, or is being deleted, for longest is so, by cluster, "+
-			"provisioning mode and by the reason that it has now.",
-		machineLabels, nil)
-	clustersMetric = prometheus.NewDesc("capmaas_clusters",
-		"MaasClusters by condition (Ready, DNSReady, FailureDomainsReady and, for host clusters, LXDReady), by its status "+
-			"and by its reason.",
+			"provisioning mode and by the reason that it has now.", machineLabels, nil)
+	clustersMetric = prometheus.NewDesc("capmaas_clusters", "MaasClusters by condition (Ready, DNSReady, "+
+		"FailureDomainsReady and, for host clusters, LXDReady), by its status and by its reason.",
 		[]string{"condition", "status", "reason"}, nil)
 )
 
@@ -158,4 +156,13 @@ func (m *Collector) collectClusters(ctx context.Context, metrics chan<- promethe
 // list reads without copies: nothing is changed.
 func (m *Collector) list(ctx context.Context, list client.ObjectList) error {
 	return m.Reader.List(ctx, list, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy)
+}
+
+// NewBuildInfo is 1, and says which manager this is: by it, queries find the metrics of libraries that are this
+// manager's.
+func NewBuildInfo(version string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "capmaas_build_info", Help: "1, by the version of the manager, and of Go.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
 }

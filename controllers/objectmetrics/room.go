@@ -26,16 +26,14 @@ var (
 	hostLabels     = []string{"host", "zone", "pool", "schedulable", "resource"}
 	templateLabels = []string{"template", "cluster", "mode", "role"}
 
-	hostCapacityMetric = prometheus.NewDesc("capmaas_lxd_host_capacity",
-		"What an LXDHost may promise to VMs, with over-commit, by resource (cores, memory_bytes, disk_bytes).",
-		hostLabels, nil)
+	hostCapacityMetric = prometheus.NewDesc("capmaas_lxd_host_capacity", "What an LXDHost may promise to VMs, with "+
+		"over-commit, by resource (cores, memory_bytes, disk_bytes).", hostLabels, nil)
 	hostAllocatedMetric = prometheus.NewDesc("capmaas_lxd_host_allocated",
 		"What VMs on an LXDHost have been promised, by resource (cores, memory_bytes, disk_bytes).", hostLabels, nil)
 	hostFreeMetric = prometheus.NewDesc("capmaas_lxd_host_free",
 		"What an LXDHost can still promise to VMs, by resource (cores, memory_bytes, disk_bytes).", hostLabels, nil)
-	templateFitsMetric = prometheus.NewDesc("capmaas_template_fits",
-		"How many more machines of a MaasMachineTemplate could be made now, at most 1000, by role: control-plane where the "+
-			"control plane of the cluster uses the template.",
+	templateFitsMetric = prometheus.NewDesc("capmaas_template_fits", "How many more machines of a MaasMachineTemplate "+
+		"could be made now, at most 1000, by role: control-plane where the control plane of the cluster uses the template.",
 		templateLabels, nil)
 	templateZoneFitsMetric = prometheus.NewDesc("capmaas_template_zone_fits",
 		"How many more machines of a MaasMachineTemplate a zone of MAAS could take now, at most 1000.",

@@ -26,8 +26,7 @@ func (o *object) convertCluster(m, spec mapping) {
 	o.convertEndpoint(m, spec)
 	if len(spec.names("failureDomains")) == 0 && !spec.has("failureDomains") {
 		spec.note("failureDomains", "it is not given: control planes were not spread, and are now spread over all zones of "+
-			"MAAS (its built-in zone only where there is "+
-			"no other). To choose, list zones; one keeps them together")
+			"MAAS (its built-in zone only where there is no other). To choose, list zones; one keeps them together")
 	}
 	if config, ok := spec.child("lxdConfig"); ok {
 		config.check(children(ClusterFields, "lxdConfig"))
@@ -61,10 +60,9 @@ func (o *object) convertEndpoint(m, spec mapping) {
 	case annotated || endpoint.has("host") != hasHost || endpoint.has("port") != hasPort:
 	default:
 		spec.lose("controlPlaneEndpoint", "Spectro Cloud's controller wrote it, over anything that you gave; here the "+
-			"cluster gets a name of its own in dnsDomain. To provide "+
-			"the endpoint yourself, put the annotation %s on the object (its value does not matter) and convert again; for "+
-			"another port set the "+
-			"Cluster's spec.clusterNetwork.apiServerPort", infrav1.CustomDNSAnnotation)
+			"cluster gets a name of its own in dnsDomain. To provide the endpoint yourself, put the annotation %s on the "+
+			"object (its value does not matter) and convert again; for another port set the Cluster's "+
+			"spec.clusterNetwork.apiServerPort", infrav1.CustomDNSAnnotation)
 	}
 }
 

@@ -147,8 +147,7 @@ func checkMarks(found *api.Instance, marks Marks) error {
 	}
 	if has := marksOf(found.Config); !has.Prove(marks) {
 		return problem(KindConflict, "there is a VM %s, which is not ours: it is marked with owner %q and machine %q, not "+
-			"%q and %q",
-			found.Name, has.Owner, has.Machine, marks.Owner, marks.Machine)
+			"%q and %q", found.Name, has.Owner, has.Machine, marks.Owner, marks.Machine)
 	}
 	return nil
 }

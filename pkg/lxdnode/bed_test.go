@@ -41,12 +41,21 @@ func named(name string) Config {
 }
 
 // states maps the checks of a report to their states.
-func states(report Report) map[string]State {
+func states(report []Check) map[string]State {
 	all := map[string]State{}
-	for _, check := range report.Checks {
+	for _, check := range report {
 		all[check.Name] = check.State
 	}
 	return all
+}
+
+func has(checks []Check, state State) bool {
+	return slices.ContainsFunc(checks, func(c Check) bool { return c.State == state })
+}
+
+// ready reports whether everything is as wanted.
+func ready(checks []Check) bool {
+	return len(checks) > 0 && !has(checks, Failed) && !has(checks, Missing)
 }
 
 func allIn(state State) map[string]State {
@@ -68,7 +77,7 @@ func with(all map[string]State, step string, state State) map[string]State {
 	return changed
 }
 
-func wantStates(t *testing.T, report Report, want map[string]State) {
+func wantStates(t *testing.T, report []Check, want map[string]State) {
 	t.Helper()
 	if diff := cmp.Diff(want, states(report)); diff != "" {
 		t.Errorf("checks (-want +got):\n%s\n%+v", diff, report)
@@ -76,7 +85,7 @@ func wantStates(t *testing.T, report Report, want map[string]State) {
 }
 
 // mustPrepare prepares and wants all checks but the server's and the bridge's in one state.
-func mustPrepare(t *testing.T, n *Node, c Config, want State) Report {
+func mustPrepare(t *testing.T, n *Node, c Config, want State) []Check {
 	t.Helper()
 	report, err := n.Prepare(t.Context(), c)
 	if err != nil {

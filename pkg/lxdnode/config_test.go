@@ -78,8 +78,8 @@ func TestInvalidSettingsAreFoundBeforeLXDIsAsked(t *testing.T) {
 	if want := []string{SettingStorageBackend, SettingStorageSize, SettingNetworkBridge}; !slices.Equal(wrongSettings(err), want) {
 		t.Errorf("got %v, want errors about %v", err, want)
 	}
-	if len(report.Checks) != 0 {
-		t.Errorf("got checks %v", report.Checks)
+	if len(report) != 0 {
+		t.Errorf("got checks %v", report)
 	}
 }
 

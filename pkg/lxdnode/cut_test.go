@@ -49,7 +49,7 @@ func remove(t *testing.T, client lxd.InstanceServer, config Config) {
 const resumeTimeout = 2 * time.Minute
 
 // prepareUntilReady prepares again and again, as the initializer does, until that succeeds or can't.
-func prepareUntilReady(t *testing.T, n *Node, config Config) (report Report, err error) {
+func prepareUntilReady(t *testing.T, n *Node, config Config) (report []Check, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), resumeTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func prepareUntilReady(t *testing.T, n *Node, config Config) (report Report, err
 func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config) {
 	t.Helper()
 	report, err := prepareUntilReady(t, n, config)
-	if err != nil || !report.Ready() {
+	if err != nil || !ready(report) {
 		t.Fatalf("after the interruption: %+v, %v", report, err)
 	}
 	if report, err = n.Prepare(t.Context(), config); err != nil {
@@ -115,8 +115,8 @@ func TestPrepareIsResumedWhereverItWasCutOff(t *testing.T) {
 					if (when == "before" || down) && err == nil {
 						t.Errorf("the interruption went unnoticed: %+v", report)
 					}
-					for i, check := range report.Checks {
-						if check.State == Failed && i < len(report.Checks)-1 {
+					for i, check := range report {
+						if check.State == Failed && i < len(report)-1 {
 							t.Errorf("LXD did not respond, and got further calls: %+v", report)
 						}
 					}
@@ -207,7 +207,7 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 		}
 		report, err = n.Prepare(t.Context(), config)
 	}
-	if err != nil || !report.Ready() {
+	if err != nil || !ready(report) {
 		t.Errorf("after the remedy: %+v, %v", report, err)
 	}
 }

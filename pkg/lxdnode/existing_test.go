@@ -65,16 +65,16 @@ func TestWhatIsThereIsUsedOrReportedAndNeverChanged(t *testing.T) {
 // wantPermanent prepares and wants one step to fail for good, and the others to be done or left out.
 func (n *node) wantPermanent(t *testing.T, c Config, step string, skipped ...string) *Error {
 	t.Helper()
-	for _, run := range []func() (Report, error){
-		func() (Report, error) { return n.Inspect(t.Context(), c) },
-		func() (Report, error) { return n.Prepare(t.Context(), c) },
+	for _, run := range []func() ([]Check, error){
+		func() ([]Check, error) { return n.Inspect(t.Context(), c) },
+		func() ([]Check, error) { return n.Prepare(t.Context(), c) },
 	} {
 		report, err := run()
 		e := stepError(t, err, step)
 		if !e.Permanent || !Permanent(err) || e.Remedy == "" {
 			t.Errorf("want a permanent error with a remedy, got %#v", e)
 		}
-		for _, check := range report.Checks {
+		for _, check := range report {
 			if failed := check.Name == step; failed != (check.State == Failed) {
 				t.Errorf("the check %+v is unexpected", check)
 			}
@@ -82,7 +82,7 @@ func (n *node) wantPermanent(t *testing.T, c Config, step string, skipped ...str
 				t.Errorf("the check %+v differs from the error %v", check, e)
 			}
 		}
-		if got, want := len(report.Checks), len(steps())-len(skipped); got != want {
+		if got, want := len(report), len(steps())-len(skipped); got != want {
 			t.Errorf("%d checks, want %d: %+v", got, want, report)
 		}
 	}

@@ -122,60 +122,16 @@ func (n *Node) getServer(ctx context.Context) (*api.Server, error) {
 	return server, err
 }
 
-// Facts are the properties of a node's LXD that matter to MAAS and to people.
-type Facts struct {
-	ServerName    string
-	ServerVersion string
-	// MissingExtensions of LXD's API that MAAS or the restriction of its certificate needs.
-	MissingExtensions []string
-	// VMs reports whether LXD can run virtual machines. MAAS does not check that before it composes one.
-	VMs bool
-	// Clustered reports whether this LXD is a member of an LXD cluster.
-	Clustered bool
-	// Architectures as the kernel names them, for example x86_64; the first one is the node's own.
-	Architectures []string
-	// Cores counts threads, as MAAS does.
-	Cores int
-	// MemoryMiB is the node's memory.
-	MemoryMiB int64
-	// StorageDrivers that LXD lists as supported. LXD lists lvm also where the kernel lacks the device mapper.
-	StorageDrivers []string
-	// Addresses that LXD is configured to listen on, each as host:port; all of the node's for a wildcard.
-	Addresses []string
-	// CertificateFingerprint is the SHA-256 of the server's certificate in hex.
-	CertificateFingerprint string
-}
-
-// Facts reads the properties of LXD and its machine: /1.0 and /1.0/resources. The error is an *Error.
-func (n *Node) Facts(ctx context.Context) (Facts, error) {
+// Addresses returns those that LXD is configured to listen on, each as host:port; all of the node's for a wildcard. The
+// error is an *Error.
+func (n *Node) Addresses(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	server, err := n.getServer(ctx)
 	if err != nil {
-		return Facts{}, asError(StepServer, "reading the server", err)
+		return nil, asError(StepServer, "reading the server", err)
 	}
-	client, err := n.client(ctx)
-	if err != nil {
-		return Facts{}, asError(StepServer, "reading the node's resources", err)
-	}
-	resources, err := client.GetServerResources()
-	if err != nil {
-		return Facts{}, asError(StepServer, "reading the node's resources", err)
-	}
-	environment := server.Environment
-	return Facts{
-		ServerName:             environment.ServerName,
-		ServerVersion:          environment.ServerVersion,
-		MissingExtensions:      missingExtensions(server),
-		VMs:                    runsVMs(server),
-		Clustered:              environment.ServerClustered,
-		Architectures:          environment.Architectures,
-		Cores:                  int(resources.CPU.Total),
-		MemoryMiB:              int64(resources.Memory.Total / (1 << 20)),
-		StorageDrivers:         storageDrivers(server),
-		Addresses:              environment.Addresses,
-		CertificateFingerprint: environment.CertificateFingerprint,
-	}, nil
+	return server.Environment.Addresses, nil
 }
 
 // ServerCertificate returns the certificate (PEM) that LXD's clients see at its HTTPS address: environment.certificate

@@ -14,16 +14,17 @@ import (
 // description marks for people what was made here. No code depends on it.
 const description = "Made by Cluster API provider MAAS for MAAS's virtual machines"
 
-// Inspect checks everything that Prepare would do, and changes nothing. The error is *SettingErrors if the settings
-// themselves are wrong (nothing was checked then), otherwise an *Error for each failed check.
-func (n *Node) Inspect(ctx context.Context, c Config) (Report, error) {
+// Inspect checks everything that Prepare would do, and changes nothing. The checks are in the order of the steps; a
+// step that was not reached has none. The error holds a *SettingError for each setting that is wrong (nothing was
+// checked then), otherwise an *Error for each failed check.
+func (n *Node) Inspect(ctx context.Context, c Config) ([]Check, error) {
 	return n.run(ctx, c, false)
 }
 
 // Prepare sets up the node's LXD according to the settings: storage pool, network bridge, project, profile and https
 // address. On a server that can't be a VM host nothing is changed; if a step fails, steps that don't depend on it still
 // run. The errors are those of Inspect.
-func (n *Node) Prepare(ctx context.Context, c Config) (Report, error) {
+func (n *Node) Prepare(ctx context.Context, c Config) ([]Check, error) {
 	return n.run(ctx, c, true)
 }
 
@@ -59,19 +60,18 @@ func steps() []step {
 	}
 }
 
-func (n *Node) run(ctx context.Context, c Config, write bool) (Report, error) {
+func (n *Node) run(ctx context.Context, c Config, write bool) (checks []Check, err error) {
 	if err := c.Validate(); err != nil {
-		return Report{}, err
+		return nil, err
 	}
-	var report Report
 	var errs []error
 	p := &pass{Config: c.withDefaults(), socket: n.socket, write: write}
 	for _, s := range steps() {
-		if s.needs != "" && !report.stands(s.needs) {
+		if s.needs != "" && !stands(checks, s.needs) {
 			continue
 		}
 		check, err := n.take(ctx, p, s)
-		report.Checks = append(report.Checks, check)
+		checks = append(checks, check)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -79,7 +79,7 @@ func (n *Node) run(ctx context.Context, c Config, write bool) (Report, error) {
 			break
 		}
 	}
-	return report, errors.Join(errs...)
+	return checks, errors.Join(errs...)
 }
 
 // CheckInterfaces reports whether MAAS can distinguish this node's machine from others, like Prepare and Inspect. If it

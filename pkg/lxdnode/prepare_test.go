@@ -37,7 +37,7 @@ func TestFreshNodeIsPreparedOnce(t *testing.T) {
 			t.Error(err)
 		}
 		wantStates(t, report, with(allIn(Missing), StepBridge, OK))
-		if report.Ready() {
+		if ready(report) {
 			t.Error("a fresh node counts as ready")
 		}
 	})
@@ -45,15 +45,15 @@ func TestFreshNodeIsPreparedOnce(t *testing.T) {
 		t.Errorf("Inspect wrote: %v", writes)
 	}
 
-	if report := mustPrepare(t, n, config, Changed); !report.Ready() || !report.Changed() {
-		t.Errorf("after Prepare: ready %t, changed %t", report.Ready(), report.Changed())
+	if report := mustPrepare(t, n, config, Changed); !ready(report) || !has(report, Changed) {
+		t.Errorf("after Prepare: ready %t, changed %t", ready(report), has(report, Changed))
 	}
 	after := inventory(t, client)
 	wantFreshNode(t, before, after)
 
 	writes = writesDuring(t, d.Socket(), func() {
-		if report := mustPrepare(t, n, config, OK); report.Changed() || !report.Ready() {
-			t.Errorf("the second time: ready %t, changed %t", report.Ready(), report.Changed())
+		if report := mustPrepare(t, n, config, OK); has(report, Changed) || !ready(report) {
+			t.Errorf("the second time: ready %t, changed %t", ready(report), has(report, Changed))
 		}
 	})
 	if len(writes) > 0 {
@@ -62,7 +62,7 @@ func TestFreshNodeIsPreparedOnce(t *testing.T) {
 	wantKept(t, after, inventory(t, client))
 
 	t.Run("and trusts its client over HTTPS", func(t *testing.T) { testTrust(t, d, n) })
-	t.Run("and is known", func(t *testing.T) { testFacts(t, n) })
+	t.Run("and is known", func(t *testing.T) { testAddresses(t, n) })
 	t.Run("and reports the certificate that its clients see", func(t *testing.T) { testServerCertificate(t, d, n) })
 }
 
@@ -217,23 +217,10 @@ func overHTTPS(t *testing.T, d *lxdbed.Daemon, keys Keys, method, path, body str
 	return response.StatusCode, string(content)
 }
 
-func testFacts(t *testing.T, n *Node) {
-	facts, err := n.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if facts.ServerVersion == "" || facts.ServerName == "" || facts.Cores < 1 || facts.MemoryMiB < 1 ||
-		len(facts.Architectures) == 0 || len(facts.CertificateFingerprint) != 64 {
-		t.Errorf("something is not known: %+v", facts)
-	}
-	if !slices.Equal(facts.Addresses, []string{"10.0.2.15:8443"}) {
-		t.Errorf("LXD's addresses are %v", facts.Addresses)
-	}
-	if !facts.VMs || facts.Clustered || len(facts.MissingExtensions) > 0 {
-		t.Errorf("the node is reported as no VM host: %+v", facts)
-	}
-	if !slices.Contains(facts.StorageDrivers, "btrfs") || !slices.Contains(facts.StorageDrivers, "dir") {
-		t.Errorf("storage drivers %v", facts.StorageDrivers)
+func testAddresses(t *testing.T, n *Node) {
+	addresses, err := n.Addresses(t.Context())
+	if err != nil || !slices.Equal(addresses, []string{"10.0.2.15:8443"}) {
+		t.Errorf("LXD's addresses are %v, %v", addresses, err)
 	}
 }
 

@@ -37,9 +37,8 @@ func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
 	case state == Missing:
 		return Missing, "there is no project " + p.Project, nil
 	case project.Config["features.profiles"] != "true":
-		return Failed, "", wrong(
-			"`lxc project set "+p.Project+" features.profiles true`, or name another project in "+SettingProject,
-			"the project %s has no profiles of its own, it uses those of the default project", p.Project)
+		return Failed, "", wrong("`lxc project set "+p.Project+" features.profiles true`, or name another project in "+
+			SettingProject, "the project %s has no profiles of its own, it uses those of the default project", p.Project)
 	case len(missingAllowances(project)) > 0:
 		return Failed, "", wrong("`lxc project set "+p.Project+" "+strings.Join(missingAllowances(project), " ")+
 			"`, or name another project in "+SettingProject,

@@ -2,6 +2,8 @@
 
 package lxdnode
 
+import "slices"
+
 // Names of the steps, in their order; checks and errors carry them.
 const (
 	StepConnect    = "connection"
@@ -37,34 +39,7 @@ type Check struct {
 	Remedy string // what a person can do about it; with Failed, if anything
 }
 
-// Report is the result of a run, in the order of the steps. A step that was not reached has no check.
-type Report struct {
-	Checks []Check
-}
-
-// Changed reports whether the run changed anything.
-func (r Report) Changed() bool { return r.has(Changed) }
-
-// Ready reports whether everything is as wanted.
-func (r Report) Ready() bool {
-	return len(r.Checks) > 0 && !r.has(Failed) && !r.has(Missing)
-}
-
-func (r Report) has(state State) bool {
-	for _, check := range r.Checks {
-		if check.State == state {
-			return true
-		}
-	}
-	return false
-}
-
 // stands reports whether the named step ran and did not fail.
-func (r Report) stands(name string) bool {
-	for _, check := range r.Checks {
-		if check.Name == name {
-			return check.State != Failed
-		}
-	}
-	return false
+func stands(checks []Check, name string) bool {
+	return slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name && c.State != Failed })
 }

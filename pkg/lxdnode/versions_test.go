@@ -87,9 +87,9 @@ func TestLXD6IsPreparedTheSameWay(t *testing.T) {
 	between.set(lxd6(t))
 	n := connectNode(t, between.socket)
 	config := goodConfig()
-	facts, err := n.Facts(t.Context())
-	if err != nil || facts.ServerVersion != "6.2" {
-		t.Fatalf("got %+v, %v", facts, err)
+	server, err := n.getServer(t.Context())
+	if err != nil || server.Environment.ServerVersion != "6.2" {
+		t.Fatalf("got %+v, %v", server, err)
 	}
 	keys := newKeys(t, "node")
 	writes := writesDuring(t, between.socket, func() {
@@ -215,7 +215,7 @@ func TestLostRacesAreCheckedAgain(t *testing.T) {
 				})
 			})
 			report, err := n.Prepare(t.Context(), everything("race"+name))
-			if err != nil || !report.Ready() {
+			if err != nil || !ready(report) {
 				t.Errorf("got %+v, %v", report, err)
 			}
 			if _, err := n.Trust(t.Context(), "node", "default", keys.Certificate); err != nil {
@@ -272,9 +272,6 @@ func TestMemberOfAClusterIsLeftAlone(t *testing.T) {
 	op, err := client.UpdateCluster(api.ClusterPut{Cluster: api.Cluster{ServerName: "member", Enabled: true}}, "")
 	lxdtest.Finish(t, op, err)
 	n := connectNode(t, d.Socket())
-	if facts, err := n.Facts(t.Context()); err != nil || !facts.Clustered || facts.ServerName != "member" {
-		t.Errorf("got %+v, %v", facts, err)
-	}
 	before := inventory(t, client)
 	report, err := n.Prepare(t.Context(), goodConfig())
 	if e := stepError(t, err, StepServer); !e.Permanent || e.Remedy == "" {
@@ -343,11 +340,11 @@ func TestLXDThatHangsOrStartsIsAPassingError(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	report, err := n.Prepare(ctx, goodConfig())
-	if e := stepError(t, err, StepServer); e.Permanent || !unanswered(err) || len(report.Checks) != 1 {
+	if e := stepError(t, err, StepServer); e.Permanent || !unanswered(err) || len(report) != 1 {
 		t.Errorf("got %#v, %+v", e, report)
 	}
-	if _, err := n.Facts(ctx); stepError(t, err, StepServer).Permanent {
-		t.Errorf("Facts: %v", err)
+	if _, err := n.Addresses(ctx); stepError(t, err, StepServer).Permanent {
+		t.Errorf("Addresses: %v", err)
 	}
 	between.set(func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
