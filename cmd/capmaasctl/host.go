@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,33 +31,34 @@ type lxdHosts struct {
 	key    client.ObjectKey
 }
 
-// hostCommand is one of the commands that change an LXDHost.
-func hostCommand(c command) command {
+// hostCommand is one of the commands that change an LXDHost, as act does.
+func hostCommand(c command, act func(context.Context, *lxdHosts, surroundings) error) command {
 	c.use += " NAME"
 	c.page = "maintenance.md"
 	c.needsCluster, c.inNamespace = true, true
 	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) []string { return o.nameIn("NAME", fs.Arg(0)) }
+	c.act = func(ctx context.Context, o options, s surroundings) int {
+		kubernetes, err := kubernetesClient(o)
+		if err == nil {
+			err = act(ctx, &lxdHosts{kubernetes, o.subject}, s)
+		}
+		return s.end(err)
+	}
 	return c
 }
 
 func cordonCommand() command {
 	return hostCommand(command{
 		use: "cordon", short: "Keep new VMs off an LXDHost; those that run there stay",
-		long: "It sets spec.unschedulable.", example: "host cordon lxd-a --namespace=capmaas-system", act: cordonHost,
-	})
+		long: "It sets spec.unschedulable.", example: "host cordon lxd-a --namespace=capmaas-system",
+	}, cordonHost)
 }
 
 func uncordonCommand() command {
 	return hostCommand(command{
 		use: "uncordon", short: "Let VMs be placed on an LXDHost again, and stop emptying it",
 		long: "It unsets spec.unschedulable and spec.evacuate.", example: "host uncordon lxd-a --namespace=capmaas-system",
-		act: uncordonHost,
-	})
-}
-
-func openHost(o options) (*lxdHosts, error) {
-	c, err := kubernetesClient(o)
-	return &lxdHosts{c, o.subject}, err
+	}, uncordonHost)
 }
 
 // title names the host as kubectl does.
@@ -85,34 +87,21 @@ func (h *lxdHosts) change(
 	return was.Spec, h.client.Patch(ctx, host, client.MergeFrom(was))
 }
 
-func cordonHost(ctx context.Context, o options, s surroundings) int {
-	h, err := openHost(o)
-	if err == nil {
-		err = h.cordon(ctx, s)
-	}
-	return s.end(err)
-}
-
-// cordon keeps new VMs off the host, and says so in kubectl's words.
-func (h *lxdHosts) cordon(ctx context.Context, s surroundings) error {
+// cordonHost keeps new VMs off the host, and says so in kubectl's words.
+func cordonHost(ctx context.Context, h *lxdHosts, s surroundings) error {
 	before, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable = true })
-	if err != nil {
-		return err
+	if err == nil {
+		s.say(h.title(), before.Unschedulable, "cordoned")
 	}
-	s.say(h.title(), before.Unschedulable, "cordoned")
-	return nil
+	return err
 }
 
-func uncordonHost(ctx context.Context, o options, s surroundings) int {
-	h, err := openHost(o)
-	if err != nil {
-		return s.end(err)
-	}
+func uncordonHost(ctx context.Context, h *lxdHosts, s surroundings) error {
 	before, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable, spec.Evacuate = false, false })
 	if err == nil {
 		s.say(h.title(), !before.Cordoned(), "uncordoned")
 	}
-	return s.end(err)
+	return err
 }
 
 // say says what was done, or that it was so already.
@@ -151,58 +140,42 @@ Machines there replaced, never two of one control plane at a time. An interrupt,
 --timeout, ends only the waiting. It needs the chart's value evacuation.enabled.`,
 		example: `host drain lxd-a --namespace=capmaas-system
 host drain lxd-a --namespace=capmaas-system --timeout=2h`,
-		hasTimeout: true, byDefault: func(o *options) { o.timeout = 0 }, act: drainHost,
-	})
+		hasTimeout: true, byDefault: func(o *options) { o.timeout = 0 },
+	}, drainHost)
 }
 
-func drainHost(ctx context.Context, o options, s surroundings) int {
-	h, err := openHost(o)
-	if err != nil {
-		return s.end(err)
-	}
-	if err := h.cordon(ctx, s); err != nil {
-		return s.end(err)
+func drainHost(ctx context.Context, h *lxdHosts, s surroundings) error {
+	if err := cordonHost(ctx, h, s); err != nil {
+		return err
 	}
 	if _, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true }); err != nil {
-		return s.end(err)
+		return err
 	}
-	err = h.awaitEmpty(ctx, s)
+	err := h.awaitEmpty(ctx, s)
 	switch {
 	case err == nil:
 		s.say(h.title(), false, "drained")
-		return exitOK
 	case ctx.Err() != nil:
 		why := context.Cause(ctx)
 		if errors.Is(why, context.Canceled) {
 			why = errors.New("interrupted")
 		}
-		fmt.Fprintf(s.err, "error: unable to drain %s: %v; the manager goes on emptying it until capmaasctl host uncordon "+
-			"%s\n", h.title(), why, h.key.Name)
-		return exitFailed
+		return fmt.Errorf("unable to drain %s: %w; the manager goes on emptying it until capmaasctl host uncordon %s",
+			h.title(), why, h.key.Name)
 	}
-	return s.end(err)
+	return err
 }
 
 // awaitEmpty shows what happens on the host until no VM is left.
 func (h *lxdHosts) awaitEmpty(ctx context.Context, s surroundings) error {
 	shown := &progress{out: s.out, problems: s.err, said: map[string]infrav1.LXDEvacuationVM{}}
-	ticker := time.NewTicker(drainPoll)
-	defer ticker.Stop()
-	for {
+	return wait.PollUntilContextCancel(ctx, drainPoll, true, func(ctx context.Context) (bool, error) {
 		host, err := h.read(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
-		done, err := shown.see(host)
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+		return shown.see(host)
+	})
 }
 
 // progress is what was said of a drain so far.

@@ -19,8 +19,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-// machineCommand is one of the commands for one machine.
-func machineCommand(c command) command {
+// machineCommand is one of the commands for one machine, with which it does something.
+func machineCommand(
+	c command, do func(*quarantines, context.Context, *maas.Machine, options, surroundings) error,
+) command {
 	c.page = "machine-states.md"
 	c.needsMAAS, c.hasTimeout = true, true
 	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
@@ -31,6 +33,17 @@ func machineCommand(c command) command {
 			problems = append(problems, fmt.Sprintf("--for: %s is no time in quarantine, such as 48h", o.lasts))
 		}
 		return problems
+	}
+	c.act = func(ctx context.Context, o options, s surroundings) int {
+		q, err := openQuarantines(o)
+		if err != nil {
+			return s.endMAAS(err)
+		}
+		m, err := q.find(ctx, o.object)
+		if err == nil {
+			err = do(q, ctx, m, o, s)
+		}
+		return s.endMAAS(err)
 	}
 	return c
 }
@@ -46,16 +59,14 @@ It is for ` + rights.Tags.Users("") + `.`,
 			fs.DurationVar(&o.lasts, "for", 0, "How long, such as 48h. Default: until somebody lifts it.")
 			fs.StringVar(&o.why, "why", "by hand", "Why, for those who find the machine.")
 		},
-		act: quarantineMachine,
-	})
+	}, (*quarantines).put)
 }
 
 func liftCommand() command {
 	return machineCommand(command{
 		use: "lift NAME", short: "Let a machine be allocated again, and forget its failures",
 		long: "NAME is a hostname or a system id. It is for " + rights.Tags.Users("") + ".", example: "machines lift metal-a",
-		act: liftMachine,
-	})
+	}, (*quarantines).lift)
 }
 
 func listMachinesCommand() command {
@@ -104,39 +115,20 @@ func (q *quarantines) find(ctx context.Context, name string) (*maas.Machine, err
 	return nil, fmt.Errorf("MAAS has no machine %s, or does not show it to the user of the API key", name)
 }
 
-// onMachine opens MAAS, and does something with the machine that the command names.
-func onMachine(
-	ctx context.Context, o options, s surroundings, do func(context.Context, *quarantines, *maas.Machine) error,
-) int {
-	q, err := openQuarantines(o)
-	if err != nil {
-		return s.endMAAS(err)
-	}
-	m, err := q.find(ctx, o.object)
+func (q *quarantines) put(ctx context.Context, m *maas.Machine, o options, s surroundings) error {
+	note, err := q.PutByHand(ctx, q.permit, m.SystemID, o.why, o.lasts)
 	if err == nil {
-		err = do(ctx, q, m)
+		fmt.Fprintf(s.out, "machine/%s quarantined %s\n", m.Hostname, note.Ends())
 	}
-	return s.endMAAS(err)
+	return err
 }
 
-func quarantineMachine(ctx context.Context, o options, s surroundings) int {
-	return onMachine(ctx, o, s, func(ctx context.Context, q *quarantines, m *maas.Machine) error {
-		note, err := q.PutByHand(ctx, q.permit, m.SystemID, o.why, o.lasts)
-		if err == nil {
-			fmt.Fprintf(s.out, "machine/%s quarantined %s\n", m.Hostname, note.Ends())
-		}
-		return err
-	})
-}
-
-func liftMachine(ctx context.Context, o options, s surroundings) int {
-	return onMachine(ctx, o, s, func(ctx context.Context, q *quarantines, m *maas.Machine) error {
-		err := q.Lift(ctx, q.permit, m.SystemID)
-		if err == nil {
-			s.say("machine/"+m.Hostname, !quarantine.Has(m), "lifted")
-		}
-		return err
-	})
+func (q *quarantines) lift(ctx context.Context, m *maas.Machine, _ options, s surroundings) error {
+	err := q.Lift(ctx, q.permit, m.SystemID)
+	if err == nil {
+		s.say("machine/"+m.Hostname, !quarantine.Has(m), "lifted")
+	}
+	return err
 }
 
 // quarantined is a machine in quarantine. The JSON names are part of the output's contract.
