@@ -182,7 +182,7 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	}
 	c.condition(awaitResources(ctx, client, result.Host), o, err)
 	// Certificates of earlier tries, whose keys are lost.
-	if _, err := node.Distrust(ctx, ours, []byte(wanted.Certificate)); err != nil {
+	if err := node.Distrust(ctx, ours, []byte(wanted.Certificate)); err != nil {
 		c.lxdFailed(err)
 	}
 }

@@ -131,8 +131,7 @@ func (p *pass) distrustOthers(ctx context.Context) error {
 	if p.offered != nil {
 		return p.distrustUnused(ctx)
 	}
-	_, err := p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
-	return err
+	return p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
 }
 
 // distrustUnused is distrustOthers if MAAS has no VM hosts. The manager says when it uses this pair alone. MAAS has the
@@ -162,7 +161,7 @@ func (p *pass) distrustUnused(ctx context.Context) error {
 			p.earlier++
 			continue
 		}
-		if _, err := p.lxd.Forget(ctx, fingerprint); err != nil {
+		if err := p.lxd.Forget(ctx, fingerprint); err != nil {
 			return err
 		}
 		p.event(corev1.EventTypeNormal, "CertificateRemoved",
@@ -182,8 +181,7 @@ func (p *pass) distrustAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.lxd.Distrust(ctx, p.ownCertificate, nil)
-	return err
+	return p.lxd.Distrust(ctx, p.ownCertificate, nil)
 }
 
 // checkMachine checks that MAAS shows the VM host on the node's own machine. Another machine could be released under

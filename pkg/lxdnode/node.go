@@ -51,7 +51,7 @@ func Connect(ctx context.Context, sockets ...string) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{socket: socket}
-	server, err := n.getServer(ctx)
+	server, err := n.getServer(ctx, StepConnect, "connecting to LXD at "+socket)
 	if err != nil {
 		return nil, connectError(socket, err)
 	}
@@ -113,23 +113,34 @@ func (n *Node) client(ctx context.Context) (lxd.InstanceServer, error) {
 	return lxd.ConnectLXDUnixWithContext(ctx, n.socket, &lxd.ConnectionArgs{SkipGetServer: true})
 }
 
-func (n *Node) getServer(ctx context.Context) (*api.Server, error) {
+// call makes calls within callTimeout. The error is an *Error.
+func (n *Node) call(ctx context.Context, step, doing string, do func(lxd.InstanceServer) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	client, err := n.client(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = do(client)
 	}
-	server, _, err := client.GetServer()
+	if err != nil {
+		return asError(step, doing, err)
+	}
+	return nil
+}
+
+func (n *Node) getServer(ctx context.Context, step, doing string) (server *api.Server, err error) {
+	err = n.call(ctx, step, doing, func(client lxd.InstanceServer) (err error) {
+		server, _, err = client.GetServer()
+		return err
+	})
 	return server, err
 }
 
 // Addresses returns those that LXD is configured to listen on, each as host:port; all of the node's for a wildcard. The
 // error is an *Error.
 func (n *Node) Addresses(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	server, err := n.getServer(ctx)
+	server, err := n.getServer(ctx, StepServer, "reading the server")
 	if err != nil {
-		return nil, asError(StepServer, "reading the server", err)
+		return nil, err
 	}
 	return server.Environment.Addresses, nil
 }
@@ -137,11 +148,9 @@ func (n *Node) Addresses(ctx context.Context) ([]string, error) {
 // ServerCertificate returns the certificate (PEM) that LXD's clients see at its HTTPS address: environment.certificate
 // of GET /1.0. The error is an *Error.
 func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	server, err := n.getServer(ctx)
+	server, err := n.getServer(ctx, StepServer, "reading the server's certificate")
 	if err != nil {
-		return nil, asError(StepServer, "reading the server's certificate", err)
+		return nil, err
 	}
 	certificate := []byte(server.Environment.Certificate)
 	if _, err := decodeCertificate(certificate); err != nil {

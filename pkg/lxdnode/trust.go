@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
-	"net/http"
 	"slices"
 
 	lxd "github.com/canonical/lxd/client"
@@ -71,25 +70,18 @@ func restrict(client lxd.InstanceServer, fingerprint, project string) error {
 }
 
 // Distrust removes from LXD's trust store the client certificates for which ours returns true, by the name in the store
-// and the common name in the certificate, except the one to keep (PEM, or nil). It returns how many it removed. The
-// error is an *Error.
-func (n *Node) Distrust(
-	ctx context.Context, ours func(name, commonName string) bool, keep []byte,
-) (removed int, err error) {
+// and the common name in the certificate, except the one to keep (PEM, or nil). The error is an *Error.
+func (n *Node) Distrust(ctx context.Context, ours func(name, commonName string) bool, keep []byte) error {
 	earlier, err := n.Earlier(ctx, ours, keep)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, each := range earlier {
-		gone, err := n.Forget(ctx, each)
-		if err != nil {
-			return removed, err
-		}
-		if gone {
-			removed++
+		if err := n.Forget(ctx, each); err != nil {
+			return err
 		}
 	}
-	return removed, nil
+	return nil
 }
 
 // Earlier returns the fingerprints of the client certificates that Distrust would remove. The error is an *Error.
@@ -102,38 +94,28 @@ func (n *Node) Earlier(
 			return nil, &Error{Step: StepTrust, Problem: "the certificate to keep: " + err.Error(), Permanent: true}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	client, err := n.client(ctx)
-	if err != nil {
-		return nil, asError(StepTrust, "reading the certificates", err)
-	}
-	certificates, err := client.GetCertificates()
-	if err != nil {
-		return nil, asError(StepTrust, "reading the certificates", err)
-	}
+	var certificates []api.Certificate
+	err = n.call(ctx, StepTrust, "reading the certificates", func(client lxd.InstanceServer) (err error) {
+		certificates, err = client.GetCertificates()
+		return err
+	})
 	for _, each := range certificates {
 		if each.Type == api.CertificateTypeClient && each.Fingerprint != keepFingerprint &&
 			ours(each.Name, commonName(each)) {
 			fingerprints = append(fingerprints, each.Fingerprint)
 		}
 	}
-	return fingerprints, nil
+	return fingerprints, err
 }
 
-// Forget removes a certificate from LXD's trust store, and reports whether it did: it may be gone. The error is an
-// *Error.
-func (n *Node) Forget(ctx context.Context, fingerprint string) (removed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	client, err := n.client(ctx)
-	if err == nil {
-		err = client.DeleteCertificate(fingerprint)
-	}
-	if err != nil && !api.StatusErrorCheck(err, http.StatusNotFound) {
-		return false, asError(StepTrust, "removing the certificate "+fingerprint, err)
-	}
-	return err == nil, nil
+// Forget removes a certificate from LXD's trust store; it may be gone. The error is an *Error.
+func (n *Node) Forget(ctx context.Context, fingerprint string) error {
+	return n.call(ctx, StepTrust, "removing the certificate "+fingerprint, func(client lxd.InstanceServer) error {
+		if err := client.DeleteCertificate(fingerprint); !notFound(err) {
+			return err
+		}
+		return nil
+	})
 }
 
 // commonName returns the common name of a certificate's subject, or "".

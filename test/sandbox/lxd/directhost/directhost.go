@@ -148,7 +148,7 @@ func (h *Host) TrustOnly(t testing.TB, keys lxdnode.Keys) {
 	t.Helper()
 	node, err := lxdnode.Connect(t.Context(), h.Daemon.Socket())
 	if err == nil {
-		_, err = node.Distrust(t.Context(), func(name, _ string) bool { return name == user+"-"+h.project }, keys.Certificate)
+		err = node.Distrust(t.Context(), func(name, _ string) bool { return name == user+"-"+h.project }, keys.Certificate)
 	}
 	if err != nil {
 		t.Fatal(err)
