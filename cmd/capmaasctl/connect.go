@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -147,8 +148,7 @@ func (o *options) askCluster(ctx context.Context, c command) error {
 	}
 	config, err := managersMAAS(ctx, kubernetes)
 	if err != nil {
-		var none *noMAASError
-		if errors.As(err, &none) && (c.asksClusters || o.image.cluster != "") {
+		if guard.Is[*noMAASError](err) && (c.asksClusters || o.image.cluster != "") {
 			return nil // Its clusters have credentials of their own.
 		}
 		return err

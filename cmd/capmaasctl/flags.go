@@ -208,8 +208,8 @@ func split(err error) []error {
 func nodeProblems(config lxdnode.Config) []string {
 	var problems []string
 	for _, err := range split(config.Validate()) {
-		var setting *lxdnode.SettingError
-		if !errors.As(err, &setting) {
+		setting, is := errors.AsType[*lxdnode.SettingError](err)
+		if !is {
 			problems = append(problems, err.Error())
 			continue
 		}
@@ -259,8 +259,7 @@ func readSmall(name string) ([]byte, error) {
 		return nil, nil
 	}
 	file, err := os.Open(name)
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, is := errors.AsType[*fs.PathError](err); is {
 		return nil, path.Err // without the name: a user may have given the key instead of a file
 	}
 	if err != nil {

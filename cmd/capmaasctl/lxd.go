@@ -64,8 +64,8 @@ func (c *checks) connect(ctx context.Context, socket string) *lxdnode.Node {
 
 // lxdFailed turns an error of lxdnode into a line.
 func (c *checks) lxdFailed(err error) {
-	var e *lxdnode.Error
-	if !errors.As(err, &e) {
+	e, is := errors.AsType[*lxdnode.Error](err)
+	if !is {
 		c.failed("lxd", "", "%v", err)
 		return
 	}

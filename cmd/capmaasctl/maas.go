@@ -202,8 +202,7 @@ func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string
 
 // domain checks one domain, in the words of a MaasCluster's condition.
 func (c *checks) domain(domains []maas.Domain, wanted string) {
-	var missing *dns.DomainError
-	if errors.As(dns.CheckDomain(domains, wanted), &missing) {
+	if missing, is := errors.AsType[*dns.DomainError](dns.CheckDomain(domains, wanted)); is {
 		c.failed("dns-domain", missing.Remedy(), "%s", missing.Found())
 		return
 	}

@@ -74,15 +74,13 @@ var credentialVariables = map[string]string{"endpoint": "MAAS_ENDPOINT", "apiKey
 func invalid(config maas.Config, unread []error) []error {
 	reported := map[string]bool{}
 	for _, err := range unread {
-		var credential *credentialError
-		if errors.As(err, &credential) {
+		if credential, is := errors.AsType[*credentialError](err); is {
 			reported[credential.variable] = true
 		}
 	}
 	var errs []error
 	for _, err := range each(config.Validate()) {
-		var field *maas.ConfigError
-		if errors.As(err, &field) && !reported[credentialVariables[field.Field]] {
+		if field, is := errors.AsType[*maas.ConfigError](err); is && !reported[credentialVariables[field.Field]] {
 			errs = append(errs, &credentialError{credentialVariables[field.Field], field.Field + ": " + field.Problem})
 		}
 	}

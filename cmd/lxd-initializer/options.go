@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -227,15 +228,13 @@ func (o *options) checkTogether(wrong *wrongSettings) {
 	config := o.lxd
 	config.ListenAddress = o.listenAddress(netip.IPv6Unspecified())
 	for _, err := range each(config.Validate()) {
-		var setting *lxdnode.SettingError
-		if errors.As(err, &setting) {
+		if setting, is := errors.AsType[*lxdnode.SettingError](err); is {
 			wrong.add(setting.Setting, fmt.Sprintf("%q: %s", setting.Value, setting.Problem))
 		}
 	}
 	_, err := o.credentials.config()
 	for _, err := range each(err) {
-		var credential *credentialError
-		if errors.As(err, &credential) {
+		if credential, is := errors.AsType[*credentialError](err); is {
 			wrong.add(credential.variable, credential.problem)
 		}
 	}
@@ -378,10 +377,8 @@ func isAddress(value string) error {
 
 func oneOf(known ...string) func(string) error {
 	return func(value string) error {
-		for _, k := range known {
-			if value == k {
-				return nil
-			}
+		if slices.Contains(known, value) {
+			return nil
 		}
 		return fmt.Errorf("%q is none of %s", value, strings.Join(known, ", "))
 	}
