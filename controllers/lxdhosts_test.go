@@ -423,6 +423,7 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	maker := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "maker"}, Spec: infrav1.MaasMachineSpec{Image: "i", ProvisioningMode: infrav1.ProvisioningModeLXD}}
 	maker.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, record.MachineData{Hosts: []string{"lxdhost:" + w.namespace + "/" + host.Name}})}
 	w.create(maker)
+	w.eventUp(maker, "NoMachine") // The manager knows it.
 	l.must(there.Delete(t.Context(), "vm-1", marks, time.Time{}))
 	w.eventually(host, "waiting for a MaasMachine that may make a VM", func() bool {
 		return strings.Contains(conditions.Get(host, infrav1.ReadyCondition).Message, maker.Name)
