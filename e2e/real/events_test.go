@@ -344,6 +344,9 @@ func (c *cluster) move() {
 	if err != nil {
 		c.Fatalf("%v: %s", err, out)
 	}
+	if err := life.ApplyClass(ctx, box); err != nil { // It went with the cluster, and the tests after this one need it.
+		c.Fatal(err)
+	}
 	c.available()
 	if left := (&infrav1.MaasMachineList{}); box.Client.List(ctx, left) != nil || len(left.Items) > 0 {
 		c.Errorf("%d MaasMachines are left", len(left.Items))

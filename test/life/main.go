@@ -36,9 +36,14 @@ func runInSandbox(m *testing.M, options sandbox.Options, started **sandbox.Sandb
 		return 0, fmt.Errorf("starting the sandbox: %w", err)
 	}
 	defer func() { err = errors.Join(err, box.Stop()) }()
-	if err := box.ApplyFile(ctx, "clusterclass/clusterclass-capmaas.yaml"); err != nil {
+	if err := ApplyClass(ctx, box); err != nil {
 		return 0, err
 	}
 	*started = box
 	return m.Run(), nil
+}
+
+// ApplyClass makes the ClusterClass of a sandbox, which a move of its clusters takes away.
+func ApplyClass(ctx context.Context, box *sandbox.Sandbox) error {
+	return box.ApplyFile(ctx, "clusterclass/clusterclass-capmaas.yaml")
 }
