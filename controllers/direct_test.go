@@ -63,7 +63,7 @@ func withLXDHosts(w *world) {
 func TestAVMWithoutNameServersIsNotMade(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts, func(w *world) { w.region = strings.Replace(w.region, "dns_servers: [10.77.0.2]", "dns_servers: []", 1) })
+	w := newWorld(t, withLXDHosts, func(w *world) { w.region = strings.Replace(w.region, "dns_servers: [10.77.0.1]", "dns_servers: []", 1) })
 	host := w.addLXDHost(server, "host-a", "zone-a")
 	w.provisioned(w.newCluster())
 	m := w.newMachine("cp-0", true, vm)

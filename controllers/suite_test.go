@@ -245,7 +245,7 @@ const region = `
 users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]
 zones: [{name: zone-a}, {name: zone-b}, {name: zone-c}]
 domains: [{name: maas.sim, default: true}]
-subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dns_servers: [10.77.0.2], dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
+subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dns_servers: [10.77.0.1], dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}]
 images: [{name: ubuntu/jammy}]
 machines:
   - {names: [metal-a], zone: zone-a, cores: 8, memory: 16384, disks: [100]}
