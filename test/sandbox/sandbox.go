@@ -8,7 +8,7 @@
 // of its machines (package guest) and the network that they are in (package network). Machines that install LXD run a
 // real daemon (package lxd), and the nodes of the cluster that they are in have a kubelet of this kind each. A VM that the
 // manager makes in such an LXD, or in one of AddLXD, without MAAS is a machine like MAAS's: LXD's VM is real, and boots
-// nothing; its operating system is simulated.
+// nothing; its operating system is simulated, or that of a real node.
 //
 // Everything listens on 127.0.0.1. Processes end with the program that started the sandbox, however that ends.
 package sandbox

@@ -3,9 +3,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -35,7 +37,12 @@ const (
 	instanceID       = "volatile.uuid"
 	userDataKey      = "cloud-init.user-data"
 	networkConfigKey = "cloud-init.network-config"
+	baseImage        = "volatile.base_image"
+	cloudInitID      = "volatile.cloud-init.instance-id"
 )
+
+// seedDir is where cloud-init's datasource NoCloud looks, besides on LXD's disk.
+const seedDir = "/var/lib/cloud/seed/nocloud/"
 
 // machines are MAAS's, and the VMs with our marks on LXDs for which MAAS has a device alone. Such a VM is a machine that
 // is deployed, with the device's system id, from its first start on until LXD has it no more: VMHost is its LXD. What
@@ -61,6 +68,8 @@ type directVM struct {
 	on *lxd.Daemon
 	// id is another one when a VM of the same name was made anew.
 	id string
+	// seed is what LXD has for cloud-init, by the paths of files.
+	seed map[string][]byte
 }
 
 func newMachines(maas *simulator.Simulator, logger logr.Logger) *machines {
@@ -113,6 +122,14 @@ func (m *machines) Machines() []simulator.MachineSnapshot {
 		all = append(all, vm.MachineSnapshot)
 	}
 	return all
+}
+
+// InstalledFiles are the simulator's, or what LXD has for the cloud-init of such a VM.
+func (m *machines) InstalledFiles(systemID, metadataURL string) (map[string][]byte, error) {
+	if vm := m.vm(systemID); vm != nil {
+		return vm.seed, nil
+	}
+	return m.Simulator.InstalledFiles(systemID, metadataURL)
 }
 
 // Subscribe is the simulator's, and also for such VMs. These may have made several transitions in one.
@@ -191,7 +208,7 @@ func (m *machines) watch(ctx context.Context, name string, daemon *lxd.Daemon) {
 			instances, err = server.GetInstancesAllProjects(api.InstanceTypeVM)
 		}
 		if err == nil {
-			m.see(daemon, m.among(name, daemon, instances))
+			m.see(daemon, m.among(name, daemon, instances, func(i *api.Instance) (string, error) { return imageOf(server, i) }))
 		}
 	}
 }
@@ -207,8 +224,25 @@ func (m *machines) withoutPower(daemon *lxd.Daemon) (vms []*directVM) {
 	return vms
 }
 
-// among returns the VMs with our marks that MAAS has, or had, a device for.
-func (m *machines) among(name string, daemon *lxd.Daemon, instances []api.Instance) (vms []*directVM) {
+// imageOf names the image that an instance was made from; "" if LXD has none of its fingerprint with a name now.
+func imageOf(server lxdclient.InstanceServer, i *api.Instance) (string, error) {
+	image, _, err := server.UseProject(i.Project).GetImage(i.Config[baseImage])
+	if api.StatusErrorCheck(err, http.StatusNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading its image: %w", err)
+	}
+	if len(image.Aliases) == 0 {
+		return "", nil
+	}
+	return image.Aliases[0].Name, nil
+}
+
+// among returns the VMs with our marks that MAAS has, or had, a device for. The image of one is asked for until it is known.
+func (m *machines) among(
+	name string, daemon *lxd.Daemon, instances []api.Instance, imageOf func(*api.Instance) (string, error),
+) (vms []*directVM) {
 	devices, before := m.Devices(), m.sorted()
 	for n := range instances {
 		i := &instances[n]
@@ -226,7 +260,14 @@ func (m *machines) among(name string, daemon *lxd.Daemon, instances []api.Instan
 		default:
 			continue
 		}
-		if err := vm.boots(i); err != nil {
+		if known >= 0 {
+			vm.Image = before[known].Image
+		}
+		err := vm.boots(i)
+		if err == nil && vm.Image == "" {
+			vm.Image, err = imageOf(i)
+		}
+		if err != nil {
 			m.logger.Error(err, "A VM does not boot", "vm", i.Name, "lxd", name)
 			continue
 		}
@@ -240,6 +281,10 @@ func (m *machines) among(name string, daemon *lxd.Daemon, instances []api.Instan
 func (vm *directVM) boots(i *api.Instance) (err error) {
 	vm.Status, vm.Running = deployed, i.StatusCode == api.Running || i.StatusCode == api.Ready
 	vm.UserData = []byte(i.Config[userDataKey])
+	vm.seed = map[string][]byte{
+		seedDir + "user-data": vm.UserData, seedDir + "network-config": []byte(i.Config[networkConfigKey]),
+		seedDir + "meta-data": fmt.Appendf(nil, "instance-id: %s\nlocal-hostname: %s\n", cmp.Or(i.Config[cloudInitID], i.Name), i.Name),
+	}
 	if vm.Cores, err = strconv.Atoi(i.Config["limits.cpu"]); err != nil {
 		return fmt.Errorf("reading its cores: %w", err)
 	}

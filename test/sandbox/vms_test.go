@@ -3,7 +3,9 @@
 package sandbox
 
 import (
+	"bytes"
 	"fmt"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 
@@ -11,7 +13,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -60,10 +66,11 @@ func TestAVMIsAMachineFromItsFirstStartOn(t *testing.T) {
 	}
 }
 
-func TestAVMHasTheAddressesThatCloudInitIsTold(t *testing.T) {
+func TestAVMHasWhatCloudInitIsTold(t *testing.T) {
 	instance := &api.Instance{Name: "vm-1"}
 	instance.Config = map[string]string{
 		"limits.cpu": "2", "limits.memory": "2147483648", userDataKey: "#cloud-config", "volatile.eth1.hwaddr": "00:16:3e:00:00:02",
+		"volatile.cloud-init.instance-id": "0123",
 		networkConfigKey: `{"version": 2, "ethernets": {
 			"eth0": {"match": {"macaddress": "00:16:3E:00:00:01"}, "addresses": ["10.77.0.5/24", "fd00::5/64"]},
 			"eth1": {"match": {"macaddress": "00:16:3e:00:00:02"}, "optional": true},
@@ -78,7 +85,96 @@ func TestAVMHasTheAddressesThatCloudInitIsTold(t *testing.T) {
 	if diff := cmp.Diff(want, vm.Addresses, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
+	seed := map[string][]byte{
+		"/var/lib/cloud/seed/nocloud/user-data":      []byte("#cloud-config"),
+		"/var/lib/cloud/seed/nocloud/network-config": []byte(instance.Config[networkConfigKey]),
+		"/var/lib/cloud/seed/nocloud/meta-data":      []byte("instance-id: 0123\nlocal-hostname: vm-1\n"),
+	}
+	if diff := cmp.Diff(seed, vm.seed); diff != "" {
+		t.Errorf("what cloud-init finds (-want +got):\n%s", diff)
+	}
 	if len(vm.Interfaces) != 2 || vm.Cores != 2 || vm.Memory != 2048 || vm.Status != deployed || vm.Running {
 		t.Errorf("the VM is %+v", vm.MachineSnapshot)
 	}
+}
+
+// The name of a VM's image is asked for until LXD tells it, and stays when the image has gone.
+func TestAVMKeepsTheNameOfItsImage(t *testing.T) {
+	region, device := regionWithDevice(t, "vm-1")
+	here, m := &lxd.Daemon{}, newMachines(region, logr.Discard())
+	instance := api.Instance{Name: device.Hostname, StatusCode: api.Running}
+	instance.Config = map[string]string{ownerMark: "owner", instanceID: "a", "limits.cpu": "1", "limits.memory": "1073741824"}
+	for _, step := range []struct{ lxd, want string }{{"", ""}, {"u-2204-k8s-1.36", "u-2204-k8s-1.36"}, {"", "u-2204-k8s-1.36"}} {
+		m.see(here, m.among("lxd-a", here, []api.Instance{instance}, func(*api.Instance) (string, error) { return step.lxd, nil }))
+		if vm, there := m.Machine(device.SystemID); !there || vm.Image != step.want || vm.VMHost != "lxd-a" {
+			t.Errorf("LXD names the image %q, and the VM is %+v, want the image %q", step.lxd, vm, step.want)
+		}
+	}
+}
+
+// regionWithDevice is a MAAS that has a device.
+func regionWithDevice(t *testing.T, hostname string) (*simulator.Simulator, *maas.Device) {
+	t.Helper()
+	region, err := simulator.LoadRegion(bytes.NewReader(defaultRegion))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := simulator.New(region, simulator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	key, err := administratorKey(sim, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := maas.CreateDeviceParams{Hostname: hostname, MACAddresses: []string{"00:16:3e:00:00:01"}}
+	device, err := client.CreateDevice(t.Context(), maas.Unrecorded("a test"), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim, device
+}
+
+// LXD knows the name of the image that a VM was made from, as long as it has the image under one.
+func TestLXDNamesTheImageOfAVM(t *testing.T) {
+	host := directhost.Start(t)
+	if err := host.AddImage(t.Context(), "custom/u-2204-k8s-1.36"); err != nil {
+		t.Fatal(err)
+	}
+	all := lxdtest.Connect(t, host.Daemon.Socket())
+	server := all.UseProject(directhost.Project)
+	operation, err := server.CreateInstance(api.InstancesPost{
+		Name: "vm-1", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeImage, Alias: "custom/u-2204-k8s-1.36"},
+		InstancePut: api.InstancePut{Profiles: []string{}, Devices: map[string]map[string]string{
+			"root": {"type": "disk", "path": "/", "pool": lxdnode.DefaultStoragePool, "size": "64MiB"},
+		}},
+	})
+	if err == nil {
+		err = operation.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want string) {
+		t.Helper()
+		instances, err := all.GetInstancesAllProjects(api.InstanceTypeVM)
+		if err != nil || len(instances) != 1 {
+			t.Fatalf("LXD has the VMs %+v, %v", instances, err)
+		}
+		if got, err := imageOf(all, &instances[0]); got != want || err != nil {
+			t.Errorf("the image is %q, %v, want %q", got, err, want)
+		}
+	}
+	check("custom/u-2204-k8s-1.36")
+	if err := server.DeleteImageAlias("custom/u-2204-k8s-1.36"); err != nil {
+		t.Fatal(err)
+	}
+	check("")
 }

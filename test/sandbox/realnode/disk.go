@@ -124,13 +124,15 @@ cd /
 tar -chf /mnt/base-layer.tar $(printf '%s\n' $paths $libraries usr/lib/*/xtables | sed 's,^/,,')
 `
 
-// importScript gives the images to containerd, and makes the disk that of a machine that was never on.
+// importScript gives the images to containerd, and makes the disk that of a machine that was never on. Files are written to
+// directories that are there.
 const importScript = `
 for i in /mnt/images/*.tar; do ctr -n k8s.io images import "$i" >/dev/null; done
 systemctl stop containerd
 rm -f /etc/cloud/cloud-init.disabled
 : >/etc/machine-id
 rm -rf /var/lib/cloud/* /var/log/journal /var/log/cloud-init* /run/containerd
+mkdir -p /var/lib/cloud/seed/nocloud
 `
 
 // writePrograms writes the files of a node to an archive.

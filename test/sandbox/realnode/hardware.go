@@ -68,7 +68,7 @@ func (h *hardware) timed(what string, m simulator.MachineSnapshot, do func() err
 	return nil
 }
 
-// install writes the image to the disk, with what MAAS's installer leaves for cloud-init.
+// install writes the image to the disk, with what cloud-init finds there.
 func (h *hardware) install(ctx context.Context, m simulator.MachineSnapshot) error {
 	version, err := h.nodes.disk.installed(m.Image)
 	if err != nil {

@@ -3,8 +3,8 @@
 // Package realnode gives machines of the simulated MAAS a real operating system: a system container of LXD with systemd,
 // cloud-init, containerd, kubelet and kubeadm, which runs the user data as it is. It is an alternative to package guest.
 //
-// A machine's disk is a copy of a prepared container with the files that MAAS's installer leaves; its network cards
-// have the MAC addresses that MAAS knows, on a bridge in a network of their own. There are MAAS, with its metadata, and
+// A machine's disk is a copy of a prepared container with the files that MAAS's installer leaves, or what LXD tells a VM;
+// its network cards have the MAC addresses that MAAS knows, on a bridge in a network of their own. There are MAAS, with its metadata, and
 // a DNS server that responds with MAAS's names. Nothing leaves this machine, and no setting of its kernel is changed.
 package realnode
 
@@ -56,7 +56,8 @@ var Greeters []byte
 // Machines are MAAS's.
 type Machines interface {
 	guest.Machines
-	// InstalledFiles are what MAAS's installer leaves on a machine's disk, by path.
+	// InstalledFiles are what cloud-init finds on a machine's disk, by path: left by MAAS's installer, or the seed of a VM
+	// that LXD made from an image.
 	InstalledFiles(systemID, metadataURL string) (map[string][]byte, error)
 }
 
