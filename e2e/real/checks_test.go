@@ -32,7 +32,7 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// nodes are the cluster's, each with its machine in MAAS, which its provider id names.
+// nodes are the cluster's, each with its machine, which its provider id names.
 func (c *cluster) nodes() map[*corev1.Node]simulator.MachineSnapshot {
 	c.Helper()
 	list := &corev1.NodeList{}
@@ -42,7 +42,7 @@ func (c *cluster) nodes() map[*corev1.Node]simulator.MachineSnapshot {
 	all := map[*corev1.Node]simulator.MachineSnapshot{}
 	for i := range list.Items {
 		node := &list.Items[i]
-		m, ok := box.MAAS.Machine(node.Spec.ProviderID[strings.LastIndex(node.Spec.ProviderID, "/")+1:])
+		m, ok := box.Machine(node.Spec.ProviderID[strings.LastIndex(node.Spec.ProviderID, "/")+1:])
 		if !ok {
 			c.Fatalf("the Node %s has the provider id %q, of no machine", node.Name, node.Spec.ProviderID)
 		}
@@ -54,7 +54,7 @@ func (c *cluster) nodes() map[*corev1.Node]simulator.MachineSnapshot {
 	return all
 }
 
-// checkNodes compares each Node with its machine in MAAS.
+// checkNodes compares each Node with its machine.
 func (c *cluster) checkNodes() {
 	c.Helper()
 	for node, m := range c.nodes() {
@@ -75,7 +75,7 @@ func (c *cluster) checkNodes() {
 			}
 		}
 		if len(internal) == 0 || !slices.ContainsFunc(m.Addresses, func(a netip.Addr) bool { return a.String() == internal[0] }) {
-			c.Errorf("the Node %s has the internal addresses %v, its machine in MAAS has %v", node.Name, internal, m.Addresses)
+			c.Errorf("the Node %s has the internal addresses %v, its machine has %v", node.Name, internal, m.Addresses)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (c *cluster) checkPods() {
 // dump shows what happened on the machines that are on.
 func (c *cluster) dump() {
 	ctx := within(c.T, scriptTimeout)
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range box.Machines() {
 		if len(m.UserData) == 0 || !m.Running {
 			continue
 		}

@@ -19,6 +19,9 @@ import (
 // dataTag is the tag of the only server that has a disk for data, dataDisk.
 const dataTag, dataDisk = "data", "sdb"
 
+// timeScale is how much faster than real time machines deploy.
+const timeScale = 60
+
 // box is the sandbox that all tests share.
 var box *sandbox.Sandbox
 
@@ -41,7 +44,7 @@ func settings() (sandbox.Options, error) {
 		"names": []any{"data-1"}, "zone": "zone-b", "pool": "capi", "cores": 8, "memory": 16384, "disks": []any{100, 400}, "tags": []any{dataTag},
 	})
 	return sandbox.Options{
-		Region: region, RealNodes: true, RealHosts: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
+		Region: region, TimeScale: timeScale, RealNodes: true, RealHosts: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
 		NoDeprecated: true, Values: map[string]any{
 			"evacuation":     map[string]any{"enabled": true},
 			"lxdInitializer": map[string]any{"image": charts.Image(realnode.InitializerImage)},
