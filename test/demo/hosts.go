@@ -75,17 +75,22 @@ func (h *hosts) create(ctx context.Context) error {
 	return h.upload(creating)
 }
 
-// upload gives the hosts the image of the VMs, as an operator does where MAAS does not bring it to them.
+// upload gives the hosts the images of the VMs, as an operator does where MAAS does not bring them. Their disks are empty.
 func (h *hosts) upload(ctx context.Context) error {
-	disk, err := emptyimage.Disk(ctx, vmImage)
-	if err != nil {
-		return err
+	for _, image := range h.vmImages() {
+		disk, err := emptyimage.Disk(ctx, image)
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(h.box.WorkDir(), image+".qcow2")
+		if err := os.WriteFile(file, disk, 0o600); err != nil {
+			return fmt.Errorf("writing the image: %w", err)
+		}
+		if err := h.capmaasctl(ctx, "image", "upload", file, "--name="+image, "--lxd-host=*", "--namespace="+hostsName.Namespace); err != nil {
+			return err
+		}
 	}
-	file := filepath.Join(h.box.WorkDir(), vmImage+".qcow2")
-	if err := os.WriteFile(file, disk, 0o600); err != nil {
-		return fmt.Errorf("writing the image: %w", err)
-	}
-	return h.capmaasctl(ctx, "image", "upload", file, "--name="+vmImage, "--lxd-host=*", "--namespace="+hostsName.Namespace)
+	return nil
 }
 
 // delete deletes the host cluster, and reports what was left in a node's LXD when its machine was released.

@@ -40,6 +40,15 @@ func (s *story) setReal(settings map[string]string) {
 	settings["MAAS_IMAGE"] = sandbox.NodeImage
 }
 
+// vmImages are those that VMs have, also after an upgrade.
+func (s *story) vmImages() []string {
+	if !s.opts.real {
+		return []string{vmImage}
+	}
+	previous, current := s.box.NodeVersions()
+	return []string{sandbox.NodeImageOf(previous), sandbox.NodeImageOf(current)}
+}
+
 // use does with a cluster of real nodes what it is for: pods reach each other through a Service.
 func (s *story) use(ctx context.Context) error {
 	started := time.Now()
@@ -85,7 +94,7 @@ func (s *story) greet(ctx context.Context) error {
 // realHints returns how to look into real nodes.
 func (s *story) realHints() []string {
 	lines := []string{"A shell on a node:"}
-	for _, m := range s.box.MAAS.Machines() {
+	for _, m := range s.box.Machines() {
 		if command := s.box.NodeShell(m); command != "" {
 			lines = append(lines, "  "+command+"   # "+m.Hostname)
 		}
