@@ -41,8 +41,11 @@ const (
 	cloudInitID      = "volatile.cloud-init.instance-id"
 )
 
-// seedDir is where cloud-init's datasource NoCloud looks, besides on LXD's disk.
-const seedDir = "/var/lib/cloud/seed/nocloud/"
+// seedDir is where cloud-init's datasource NoCloud looks, besides on LXD's disk; noCloud is what has it look there.
+const (
+	seedDir = "/var/lib/cloud/seed/nocloud/"
+	noCloud = "/etc/cloud/cloud.cfg.d/99-lxd.cfg"
+)
 
 // machines are MAAS's, and the VMs with our marks on LXDs for which MAAS has a device alone. Such a VM is a machine that
 // is deployed, with the device's system id, from its first start on until LXD has it no more: VMHost is its LXD. What
@@ -282,6 +285,7 @@ func (vm *directVM) boots(i *api.Instance) (err error) {
 	vm.Status, vm.Running = deployed, i.StatusCode == api.Running || i.StatusCode == api.Ready
 	vm.UserData = []byte(i.Config[userDataKey])
 	vm.seed = map[string][]byte{
+		noCloud:               []byte("datasource_list: [ NoCloud ]\n"),
 		seedDir + "user-data": vm.UserData, seedDir + "network-config": []byte(i.Config[networkConfigKey]),
 		seedDir + "meta-data": fmt.Appendf(nil, "instance-id: %s\nlocal-hostname: %s\n", cmp.Or(i.Config[cloudInitID], i.Name), i.Name),
 	}

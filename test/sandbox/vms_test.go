@@ -86,6 +86,7 @@ func TestAVMHasWhatCloudInitIsTold(t *testing.T) {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 	seed := map[string][]byte{
+		"/etc/cloud/cloud.cfg.d/99-lxd.cfg":          []byte("datasource_list: [ NoCloud ]\n"),
 		"/var/lib/cloud/seed/nocloud/user-data":      []byte("#cloud-config"),
 		"/var/lib/cloud/seed/nocloud/network-config": []byte(instance.Config[networkConfigKey]),
 		"/var/lib/cloud/seed/nocloud/meta-data":      []byte("instance-id: 0123\nlocal-hostname: vm-1\n"),
