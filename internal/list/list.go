@@ -6,10 +6,10 @@ package list
 import "slices"
 
 // Each returns what a function makes of each element.
-func Each[S, T any](of []S, make func(S) T) []T {
+func Each[S, T any](of []S, convert func(S) T) []T {
 	var made []T
 	for _, one := range of {
-		made = append(made, make(one))
+		made = append(made, convert(one))
 	}
 	return made
 }
