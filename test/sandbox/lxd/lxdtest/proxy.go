@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared"
 )
@@ -39,10 +40,16 @@ func NewIdentity(t testing.TB) Identity {
 	return Identity{Certificate: certificate, key: key}
 }
 
+// onwardTimeout is how long LXD may take for a response: the end of a test waits for all of them, also of callers that are
+// gone. It is longer than any caller waits.
+const onwardTimeout = 5 * time.Minute
+
 // StartProxy runs a proxy with an identity until the test ends. LXD is at an address of onward, which has the client
 // certificate.
 func StartProxy(t testing.TB, onward *http.Transport, address string, identity Identity, between Middleware) Proxy {
 	t.Helper()
+	onward = onward.Clone()
+	onward.ResponseHeaderTimeout = onwardTimeout
 	forward := between(&httputil.ReverseProxy{
 		Rewrite:      func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "https", address },
 		Transport:    onward,
