@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -184,7 +185,8 @@ type world struct {
 	clock                            clock.PassiveClock // the manager's; nil is the real one
 	stopManager                      func()
 	nudged                           *rate.Sometimes
-	writes                           *atomic.Int64 // of the manager, in a world that is measured
+	between                          transport.WrapperFunc // what the manager's requests to Kubernetes pass through, or nil
+	writes                           *atomic.Int64         // of the manager, in a world that is measured
 }
 
 const (
@@ -281,9 +283,9 @@ func (w *world) startManager() {
 		watched[w.second] = cache.Config{}
 	}
 	config := apiConfig
-	if w.writes != nil {
+	if w.between != nil {
 		config = rest.CopyConfig(apiConfig)
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countWrites(w.writes, next) })
+		config.Wrap(w.between)
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Logger: log,

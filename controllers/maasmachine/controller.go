@@ -200,11 +200,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 	if m.maasMachine.Spec.IsLXD() {
 		steps = r.vmDeletion()
 	}
-	how, result, err := r.letGo(ctx, m, steps)
-	if how == "" {
-		return result, err
-	}
-	return r.finishDeletion(ctx, m, how)
+	return r.letGo(ctx, m, steps, func(how string) (ctrl.Result, error) { return r.finishDeletion(ctx, m, how) })
 }
 
 // givenBack says what became of the machine when the finalizer is removed.

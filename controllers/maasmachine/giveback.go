@@ -36,8 +36,11 @@ func (r *Reconciler) GiveBack(
 	if m.original, err = r.original(ctx, m); err != nil {
 		return false, 0, err
 	}
-	how, result, err := r.letGo(ctx, m, r.keptRelease())
-	if how != "" {
+	result, err := r.letGo(ctx, m, r.keptRelease(), func(string) (ctrl.Result, error) {
+		done = true
+		return ctrl.Result{}, nil
+	})
+	if done {
 		return true, 0, err
 	}
 	if c := conditions.Get(m.maasMachine, infrav1.MachineDeployedCondition); c != nil {
@@ -65,34 +68,39 @@ func former(maasCluster *infrav1.MaasCluster, kept record.KeptMachine) *infrav1.
 	return m
 }
 
-// letGo runs the steps of a deletion. It returns why the object may go, or "".
-func (r *Reconciler) letGo(ctx context.Context, m *owners, steps []step) (how string, _ ctrl.Result, _ error) {
+// letGo runs the steps of a deletion, then finish, which gets the reason why the object may go. The machine is watched
+// until that succeeds: another attempt would ask MAAS for it anew.
+func (r *Reconciler) letGo(
+	ctx context.Context, m *owners, steps []step, finish func(how string) (ctrl.Result, error),
+) (ctrl.Result, error) {
 	if m.original != nil {
-		return "the cluster is a copy; what is in MAAS is left to the original's", ctrl.Result{}, nil
+		return finish("the cluster is a copy; what is in MAAS is left to the original's")
 	}
 	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
 		markDeployedUnknown(m.maasMachine, *p)
-		return "", ctrl.Result{RequeueAfter: p.RetryAfter}, nil
+		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
 	}
 	s, err := r.scope(ctx, m)
 	if err != nil {
-		result, err := r.stopped(ctx, m.maasMachine, err)
-		return "", result, err
+		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s, record: m.record, clock: r.Clock}
 	out, err := through(ctx, l, steps)
 	if err != nil {
-		result, err := r.stopped(ctx, m.maasMachine, err)
-		return "", result, err
+		return r.stopped(ctx, m.maasMachine, err)
 	}
 	if out.Waits() {
-		return "", await(m.maasMachine, out), nil
+		return await(m.maasMachine, out), nil
 	}
-	l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	l.Machines.Include(m.maasMachine.Spec.SystemID, l.mark())
+	how := givenBack(m.maasMachine)
 	if l.kept {
-		return fmt.Sprintf("machine %s is kept for the next Machine of the same owner",
-			maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID)), ctrl.Result{}, nil
+		how = fmt.Sprintf("machine %s is kept for the next Machine of the same owner",
+			maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID))
 	}
-	return givenBack(m.maasMachine), ctrl.Result{}, nil
+	result, err := finish(how)
+	if err == nil {
+		l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	}
+	return result, err
 }

@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,7 +173,7 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 		return out, nil
 	}
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
-		l.record.AddHost(l.Machines.LXD().HostRef(lxd.Host{Name: host}))
+		l.record.AddHost(cmp.Or(l.record.Runs, l.Machines.LXD().HostRef(lxd.Host{Name: host})))
 	}
 	check := l.record.CleanupSoFar()
 	if !check.Namesakes && (len(l.record.Hosts) > 1 || l.foreign != nil) {

@@ -341,10 +341,14 @@ func TestAnImageThatJustCameCounts(t *testing.T) {
 	spec.Image = "custom/later"
 	has := func(maxAge time.Duration) bool {
 		t.Helper()
-		hosts := b.list(t.Context(), []HostObject{*b.object}, &spec, maxAge)
-		if len(hosts) != 1 || !hosts[0].Reachable {
-			t.Fatalf("the hosts are %+v", hosts)
-		}
+		var hosts []Host
+		b.eventually(func(ctx context.Context) error {
+			hosts = b.list(ctx, []HostObject{*b.object}, &spec, maxAge)
+			if len(hosts) != 1 || !hosts[0].Reachable {
+				return fmt.Errorf("the hosts are %+v", hosts)
+			}
+			return nil
+		})
 		return slices.Contains(hosts[0].Images, spec.Image)
 	}
 	if has(hostsMaxAge) {
