@@ -5,9 +5,7 @@ package controllers
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -142,23 +140,12 @@ func (w *world) countWrites(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// conflictOnce counts writes, and has the first removal of a MaasMachine's finalizer conflict with another write.
+// conflictOnce counts writes, and has the first removal of a finalizer conflict with another write.
 func (w *world) conflictOnce(next http.RoundTripper) http.RoundTripper {
 	var conflicted atomic.Bool
-	version := regexp.MustCompile(`"resourceVersion":"\d+"`)
-	return w.countWrites(roundTripper(func(request *http.Request) (*http.Response, error) {
-		if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/maasmachines/") {
-			body, err := io.ReadAll(request.Body)
-			if err != nil {
-				return nil, err
-			}
-			if bytes.Contains(body, []byte(`"finalizers":null`)) && conflicted.CompareAndSwap(false, true) {
-				body = version.ReplaceAll(body, []byte(`"resourceVersion":"1"`))
-			}
-			request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		}
-		return next.RoundTrip(request)
-	}))
+	return w.countWrites(conflicting(func(body []byte) bool {
+		return bytes.Contains(body, []byte(`"finalizers":null`)) && conflicted.CompareAndSwap(false, true)
+	})(next))
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -175,9 +175,9 @@ func (r *Record) call(
 	}
 	recorded := r.calls.Pending
 	r.calls.Pending = earlier // The outcome of this call is known; that of an earlier one is not.
-	forgotten := r.Write(ctx)
+	forgotten := r.store(ctx, nil)
 	if apierrors.IsConflict(forgotten) {
-		// If others have changed the object, it stays: it may be theirs.
+		// If others have changed the record, it stays: it may be theirs.
 		r.calls.Pending, forgotten = recorded, nil
 	}
 	return errors.Join(err, forgotten)

@@ -251,6 +251,37 @@ func TestWhatOthersHaveRecordedStays(t *testing.T) {
 	}
 }
 
+// A call may take long, and others change the object meanwhile, which is no reason to doubt the outcome. If they change
+// the record, it is theirs.
+func TestTheOutcomeOfACallIsRecordedThoughOthersChangeTheObject(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	r, _ := b.open()
+	changed := func(change func(*infrav1.MaasMachine)) func(context.Context, maas.Permit) error {
+		return func(context.Context, maas.Permit) error { b.touch(change); return nil }
+	}
+	if err := r.Call(t.Context(), Deploy, changed(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })); err != nil {
+		t.Fatal(err)
+	}
+	b.wantPending()
+	err := r.Call(t.Context(), Deploy, func(context.Context, maas.Permit) error { t.Error("MAAS was asked"); return nil })
+	if !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v, want a conflict: what others changed was not read", err)
+	}
+
+	r, _ = b.open()
+	theirs := func(m *infrav1.MaasMachine) { m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["2/b"]}` }
+	if err := r.Call(t.Context(), Deploy, changed(theirs)); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := OfMachine(b.now()); !cmp.Equal(data.Hosts, []string{"2/b"}) {
+		t.Errorf("recorded is %+v", data)
+	}
+	if len(r.Pending) != 1 {
+		t.Errorf("pending are %v", r.Pending)
+	}
+}
+
 func TestCloseStoresOverWhatIsNotTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, interceptor.Funcs{})

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/transport"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+)
+
+// Half of all writes of records conflict with somebody else's, and their reconciles begin anew. Machines come and go all
+// the same: nothing is made twice, nothing is left, and nobody is warned.
+func TestRecordsThatConflict(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{
+		"vm":                 vm,
+		"vm-with-address":    withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
+		"metal":              withSpec(shaped("lvm", nil, nil), func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }),
+		"metal-with-address": {StaticIP: "10.77.0.51"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, conflicts := conflictingWorld(t)
+			w.liveThrough(conflicts, spec, name)
+		})
+	}
+	t.Run("vm-on-lxdhost", func(t *testing.T) {
+		t.Parallel()
+		server := directhost.Start(t)
+		w, conflicts := conflictingWorld(t, withLXDHosts)
+		w.addLXDHost(server, "host-a", "zone-a")
+		w.liveThrough(conflicts, vm, "vm", "next") // There is room for one.
+		if left := server.VMs(t); len(left) > 0 {
+			t.Errorf("LXD has the VMs %v", left)
+		}
+	})
+}
+
+// conflictingWorld is a world in which half of the manager's writes of records conflict; conflicts counts them.
+func conflictingWorld(t *testing.T, change ...func(*world)) (w *world, conflicts *atomic.Int64) {
+	t.Helper()
+	conflicts = &atomic.Int64{}
+	conflict := conflicting(func([]byte) bool {
+		if rand.N(2) == 0 {
+			return false
+		}
+		conflicts.Add(1)
+		return true
+	})
+	return newWorld(t, append(change, func(w *world) { w.between = conflict })...), conflicts
+}
+
+// liveThrough has machines made and deleted, one after the other.
+func (w *world) liveThrough(conflicts *atomic.Int64, spec infrav1.MaasMachineSpec, names ...string) {
+	w.t.Helper()
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	for _, name := range names {
+		m := w.newMachine(name, true, spec)
+		w.deployed(m)
+		w.delete(m)
+		w.unchanged(before)
+	}
+	if n := conflicts.Load(); n == 0 {
+		w.t.Error("no write conflicted")
+	}
+	list := &corev1.EventList{}
+	if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if e.Type == corev1.EventTypeWarning {
+			w.t.Errorf("%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+		}
+	}
+}
+
+// conflicting makes those writes conflict, with an optimistic lock on an object of ours, whose body is chosen.
+func conflicting(choose func(body []byte) bool) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if request.Method != http.MethodPatch || !strings.Contains(request.URL.Path, infrav1.GroupVersion.Group) {
+				return next.RoundTrip(request)
+			}
+			body, err := io.ReadAll(request.Body)
+			if err != nil {
+				return nil, err
+			}
+			if lock.Match(body) && choose(body) {
+				body = lock.ReplaceAll(body, []byte(`"resourceVersion":"1"`))
+			}
+			request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			return next.RoundTrip(request)
+		})
+	}
+}
+
+var lock = regexp.MustCompile(`"resourceVersion":"\d+"`)
