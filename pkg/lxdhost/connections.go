@@ -31,7 +31,7 @@ type Connections struct {
 
 // connection is one host, by its options.
 type connection struct {
-	used time.Time // guarded by Connections.mu
+	used, freed time.Time // guarded by Connections.mu
 
 	circuit *guard.Circuit
 	lock    guard.Lock // one caller connects or reads at a time; the others wait for its result
@@ -75,10 +75,26 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	return one.connect(ctx, o)
 }
 
-// Read returns what a host has, as read at most maxAge ago: the calls are those of Capacity, GET /1.0/instances and GET
-// /1.0/images. The error is that of Connect or Capacity.
+// Read returns what a host has, as read at most maxAge ago, and since Freed: the calls are those of Capacity, GET
+// /1.0/instances and GET /1.0/images. The error is that of Connect or Capacity.
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
+	maxAge = min(maxAge, c.sinceFreed(o))
 	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[Reading] { return &one.reading }, (*Host).read)
+}
+
+// Freed notes that a host has more room than was read: an instance was just deleted.
+func (c *Connections) Freed(o Options) {
+	one := c.get(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.freed = time.Now()
+}
+
+func (c *Connections) sinceFreed(o Options) time.Duration {
+	one := c.get(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(one.freed)
 }
 
 // Names returns the names of all instances in the project, as read at most maxAge ago: GET /1.0/instances, without what

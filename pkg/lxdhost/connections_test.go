@@ -49,6 +49,14 @@ func TestConnections(t *testing.T) {
 			t.Errorf("the new reading has %+v", reading.VMs)
 		}
 	})
+	t.Run("what is older than the room that became free is read again", func(t *testing.T) {
+		read(t, time.Hour)
+		c.Freed(b.options)
+		calls := b.between.during(func() { read(t, time.Hour) })
+		if again := b.between.during(func() { read(t, time.Hour) }); len(calls) == 0 || len(again) > 0 {
+			t.Errorf("the first reading since took the calls %q, the second %q", calls, again)
+		}
+	})
 	t.Run("callers share a reading", func(t *testing.T) {
 		one := c.get(b.options)
 		one.reading = kept[Reading]{}

@@ -261,6 +261,7 @@ func (d *direct) deleteInstance(ctx context.Context, permit maas.VMPermit, objec
 	if err != nil && lxdhost.KindOf(err) != lxdhost.KindConflict {
 		return &DirectError{Host: object.Name, cause: err}
 	}
+	d.servers.Freed(object.Server)
 	return nil
 }
 
