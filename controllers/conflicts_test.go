@@ -20,8 +20,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
-// Half of all writes of records conflict with somebody else's, and their reconciles begin anew. Machines come and go all
-// the same: nothing is made twice, nothing is left, and nobody is warned.
+// Half of all writes of records conflict with somebody else's, and their reconciles begin anew. Clusters and machines come
+// and go all the same: nothing is made twice, nothing is left, and nobody is warned.
 func TestRecordsThatConflict(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
@@ -65,14 +65,16 @@ func conflictingWorld(t *testing.T, change ...func(*world)) (w *world, conflicts
 // liveThrough has machines made and deleted, one after the other.
 func (w *world) liveThrough(conflicts *atomic.Int64, spec infrav1.MaasMachineSpec, names ...string) {
 	w.t.Helper()
-	w.provisioned(w.newCluster())
 	before := w.maas.State()
+	cluster := w.newCluster()
+	w.provisioned(cluster)
 	for _, name := range names {
 		m := w.newMachine(name, true, spec)
 		w.deployed(m)
 		w.delete(m)
-		w.unchanged(before)
 	}
+	w.deleteCluster(cluster)
+	w.unchanged(before)
 	if n := conflicts.Load(); n == 0 {
 		w.t.Error("no write conflicted")
 	}
