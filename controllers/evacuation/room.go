@@ -5,12 +5,15 @@ package evacuation
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
@@ -58,62 +61,61 @@ func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
 	if err := now.silent[s.Server()]; err != nil {
 		return err
 	}
-	wanted := lxd.Wanted{Spec: scope.VMSpec(v.maasMachine.Namespace, v.maasMachine.Spec), Peers: now.peers(v.maasMachine)}
-	service := s.Machines.LXD()
 	limited, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()
-	hosts, err := service.GetAvailableLXDHosts(limited, wanted.Spec.Anywhere())
+	supply, err := capacity.Gather(limited, s, capacity.Question{Spec: v.maasMachine.Spec, Anywhere: true})
+	if err == nil && supply.Refused != nil {
+		err = supply.Refused
+	}
 	if limited.Err() != nil && err != nil {
 		now.silent[s.Server()] = err
 	}
 	if err != nil {
 		return err
 	}
-	hosts = service.Counted(hosts)
-	others := r.others(ctx, now, v.maasMachine)
+	trial := s.Machines.LXD().Trial()
+	r.placeOthers(ctx, now, v.maasMachine, trial, supply.Hosts)
 	for _, zone := range v.zones() {
-		wanted.Spec.Zone = zone
-		if err := lxd.Fits(hosts, others, wanted); err != nil {
+		if _, err := trial.Place(supply.Hosts, wanted(v.maasMachine, zone), now.peers(v.maasMachine)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// others are the VMs that are to be placed as well, in the same MAAS.
-func (r *Reconciler) others(ctx context.Context, now *round, than *infrav1.MaasMachine) []lxd.Wanted {
+// placeOthers places the VMs that are to be placed as well, in the same MAAS. Those that fit nowhere wait, and take no
+// room.
+func (r *Reconciler) placeOthers(
+	ctx context.Context, now *round, than *infrav1.MaasMachine, trial *lxd.Trial, hosts []lxd.Host,
+) {
 	home := now.homeOf(than)
-	var others []lxd.Wanted
 	for _, one := range now.successors {
-		m := one.maasMachine
+		m, zone := one.maasMachine, one.zone
 		if now.homeOf(m) != home {
 			continue
 		}
-		spec := scope.VMSpec(m.Namespace, m.Spec)
-		machine, err := clusters.OwnerMachine(ctx, r.Client, m)
-		if err == nil && machine != nil && machine.Spec.FailureDomain != "" {
-			spec.Zone = machine.Spec.FailureDomain
+		if machine, err := clusters.OwnerMachine(ctx, r.Client, m); err == nil && machine != nil {
+			zone = cmp.Or(zone, machine.Spec.FailureDomain)
 		}
-		spec.Zone = cmp.Or(one.zone, spec.Zone)
-		others = append(others, lxd.Wanted{Spec: spec, Peers: now.peers(m)})
+		_, _ = trial.Place(hosts, wanted(m, zone), now.peers(m))
 	}
-	return others
+}
+
+// wanted is the VM of the successor of a machine in a zone; "" is the machine's.
+func wanted(m *infrav1.MaasMachine, zone string) lxd.VMSpec {
+	vm := scope.VMSpec(m.Namespace, m.Spec)
+	vm.Zone = cmp.Or(zone, vm.Zone)
+	vm.Hostname = "successor of " + client.ObjectKeyFromObject(m).String()
+	vm.Cluster = fmt.Sprint(clusters.KeyOf(m), clusters.IsControlPlane(m)) // Their successors are kept apart, too.
+	return vm
 }
 
 // peers are the VMs that the successor of a machine is kept apart from: those of its cluster and role that stay.
 func (now *round) peers(of *infrav1.MaasMachine) []lxd.Peer {
-	var peers []lxd.Peer
-	for i := range now.maasMachines {
-		m := &now.maasMachines[i]
-		same := m.Namespace == of.Namespace &&
-			m.Labels[clusterv1.ClusterNameLabel] == of.Labels[clusterv1.ClusterNameLabel] &&
-			clusters.IsControlPlane(m) == clusters.IsControlPlane(of)
-		if same && m.UID != of.UID && m.DeletionTimestamp.IsZero() &&
-			(m.Status.LXDHost != "" || m.Status.FailureDomain != "") {
-			peers = append(peers, lxd.Peer{VM: m.Name, Host: m.Status.LXDHost, Zone: m.Status.FailureDomain})
-		}
-	}
-	return peers
+	staying := list.Where(now.maasMachines, func(m infrav1.MaasMachine) bool {
+		return clusters.KeyOf(&m) == clusters.KeyOf(of) && m.DeletionTimestamp.IsZero()
+	})
+	return clusters.Peers(staying, "", clusters.IsControlPlane(of), of.Name)
 }
 
 // zones are those that the successor of a VM may get. Control planes are spread over the failure domains that may have

@@ -18,15 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -122,64 +120,36 @@ type zoneRoom struct {
 }
 
 // controlPlaneZones returns the room in the zones for control planes made from this cluster's template. It returns nil
-// if that is not known: the control plane does not exist yet, or is of a kind that the provider can't read.
+// if that is not known: the control plane does not exist yet, or is of a kind that the provider can't read. A zone that
+// is full can't take VMs: they would only wait. One whose machines are all in use stays, because that changes all the
+// time.
 func (r *Reconciler) controlPlaneZones(ctx context.Context, s *scope.Cluster) (map[string]zoneRoom, error) {
 	spec, err := r.controlPlaneSpec(ctx, s.Cluster)
 	if err != nil || spec == nil {
 		return nil, err
 	}
-	if spec.IsLXD() {
-		return r.vmZones(ctx, s, *spec)
-	}
-	machines, err := clusters.BareMetal(ctx, s)
-	if err != nil {
+	supply, err := capacity.Gather(ctx, s, capacity.Question{Spec: *spec, ControlPlane: true})
+	switch {
+	case err != nil:
 		return nil, err
+	case errors.Is(supply.Refused, maas.Gone): // The machines report any other refusal.
+		return nil, supply.Refused
 	}
-	return bareMetalZones(machines, scope.Constraints(*spec)), nil
-}
-
-// vmZones counts hosts, and room for more VMs on them. A full zone would only make a control plane wait.
-func (r *Reconciler) vmZones(
-	ctx context.Context, s *scope.Cluster, spec infrav1.MaasMachineSpec,
-) (map[string]zoneRoom, error) {
-	vm := scope.VMSpec(s.MaasCluster.Namespace, spec)
-	hosts, err := s.Machines.LXD().GetAvailableLXDHosts(ctx, vm)
-	if err != nil && !guard.Is[*lxd.LXDError](err) { // The machines report the error in the template.
-		return nil, err
-	}
-	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
-	if err != nil {
-		return nil, err
-	}
+	rooms, err := supply.Zones(ctx, r.Client)
 	zones := map[string]zoneRoom{}
-	for zone, room := range lxd.Survey(hosts, vm, clusters.Peers(machines, s.OwnerID(), true, "")) {
-		zones[zone] = zoneRoom{able: room.VMs > 0, attributes: map[string]string{
-			infrav1.FailureDomainHosts: strconv.Itoa(room.Hosts), infrav1.FailureDomainRoom: about(room.VMs),
-		}}
-	}
-	return zones, nil
-}
-
-// bareMetalZones counts the machines of each zone, and the free ones among them. A zone whose machines are all in use
-// stays, because that changes all the time.
-func bareMetalZones(machines []*maas.Machine, constraints maas.AllocateParams) map[string]zoneRoom {
-	all, free := map[string]int{}, map[string]int{}
-	for _, m := range machines {
-		if !machine.Fits(m, constraints) {
-			continue
-		}
-		all[m.Zone.Name]++
-		if m.Status == maas.StatusReady && !quarantine.Has(m) {
-			free[m.Zone.Name]++
+	for zone, room := range rooms {
+		fits := room.Supply[machine.Ready]
+		attributes := map[string]string{infrav1.FailureDomainRoom: about(fits)}
+		switch {
+		case spec.IsLXD():
+			attributes[infrav1.FailureDomainHosts] = strconv.Itoa(room.All)
+			zones[zone] = zoneRoom{fits > 0, attributes}
+		case room.All > 0:
+			attributes[infrav1.FailureDomainMachines] = about(room.All)
+			zones[zone] = zoneRoom{true, attributes}
 		}
 	}
-	zones := map[string]zoneRoom{}
-	for zone, n := range all {
-		zones[zone] = zoneRoom{able: true, attributes: map[string]string{
-			infrav1.FailureDomainMachines: about(n), infrav1.FailureDomainRoom: about(free[zone]),
-		}}
-	}
-	return zones
+	return zones, err
 }
 
 // about rounds a number so that its text rarely changes: 0, 1, 2-3, 4-7, 8-15, 16+.

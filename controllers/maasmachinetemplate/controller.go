@@ -24,14 +24,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -77,15 +78,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	spec := template.Spec.Template.Spec
-	status, result := templateStatus(template.Namespace, spec, offer{}), ctrl.Result{}
+	status, result := templateStatus(template.Namespace, spec, plan.Source{}), ctrl.Result{}
 	if cluster != nil {
-		found, err := r.offer(ctx, cluster, template)
+		source, room, err := r.supply(ctx, cluster, template)
 		if err != nil {
 			return report.Explain(err).Result(err) // The MaasCluster reports the reason; the known status stays.
 		}
-		status, result.RequeueAfter = templateStatus(template.Namespace, spec, found),
+		status, result.RequeueAfter = templateStatus(template.Namespace, spec, source),
 			wait.Jitter(clusters.BareMetalMaxAge, 0.2)
-		status.Room = found.room
+		status.Room = room
 	}
 	if equality.Semantic.DeepEqual(template.Status, status) {
 		return result, nil
@@ -98,85 +99,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, nil
 }
 
-// offer is what there is for a template: machines in MAAS for bare metal, LXD hosts for VMs, and the room for more.
-type offer struct {
-	machines []*maas.Machine
-	hosts    []lxd.Host
-	room     *infrav1.TemplateRoom
-}
-
-// offer reads it from MAAS; it is empty while the cluster is being deleted.
-func (r *Reconciler) offer(
+// supply reads from MAAS what there is for machines of a template, and the room for more. Both are empty while the
+// cluster is being deleted.
+func (r *Reconciler) supply(
 	ctx context.Context, cluster *clusterv1.Cluster, template *infrav1.MaasMachineTemplate,
-) (offer, error) {
+) (none plan.Source, _ *infrav1.TemplateRoom, _ error) {
 	if _, is := clusters.MaasClusterKey(cluster); !is || !cluster.DeletionTimestamp.IsZero() {
-		return offer{}, nil
+		return none, nil, nil
 	}
 	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
-	if err != nil {
-		return offer{}, err
-	}
-	if !maasCluster.DeletionTimestamp.IsZero() {
-		return offer{}, nil
+	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
+		return none, nil, err
 	}
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
 	if err != nil {
-		return offer{}, err
+		return none, nil, err
 	}
 	controlPlane, err := clusters.ControlPlaneTemplate(ctx, r.Client, r.APIReader, cluster)
 	if err != nil {
-		return offer{}, err
+		return none, nil, err
 	}
-	find := r.findMachines
-	if template.Spec.Template.Spec.IsLXD() {
-		find = r.findHosts
-	}
-	return find(ctx, s, template, controlPlane == template.Name)
-}
-
-// findMachines finds the machines for bare metal.
-func (r *Reconciler) findMachines(
-	ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool,
-) (found offer, err error) {
-	if found.machines, err = clusters.BareMetal(ctx, s); err != nil {
-		return offer{}, err
-	}
-	supply := s.Machines.Supply(found.machines, scope.Constraints(template.Spec.Template.Spec))
-	found.room = templateRoom(supply, s.MaasCluster, controlPlane, true)
-	return found, nil
-}
-
-// findHosts finds the hosts for VMs.
-func (r *Reconciler) findHosts(
-	ctx context.Context, s *scope.Cluster, template *infrav1.MaasMachineTemplate, controlPlane bool,
-) (found offer, err error) {
-	vm := s.TemplateVM(template.Spec.Template.Spec, controlPlane)
-	found.hosts, err = s.Machines.LXD().KnownLXDHosts(ctx, vm)
-	if err != nil && !lxd.IsRefusal(err) { // The machines report the error.
-		return offer{}, err
-	}
-	machines, err := clusters.Machines(ctx, r.Client, template.Namespace, s.Cluster.Name)
+	q := capacity.Question{Spec: template.Spec.Template.Spec, ControlPlane: controlPlane == template.Name, ForReport: true}
+	supply, err := capacity.Gather(ctx, s, q)
 	if err != nil {
-		return offer{}, err
+		return none, nil, err
 	}
-	supply := map[string]machine.Supply{}
-	peers := clusters.Peers(machines, s.OwnerID(), controlPlane, "")
-	for zone, room := range s.Machines.LXD().Room(found.hosts, vm, peers) {
-		supply[zone] = machine.Supply{machine.Ready: room.VMs}
-	}
-	found.room = templateRoom(supply, s.MaasCluster, controlPlane, false)
-	return found, nil
+	zones, err := supply.Zones(ctx, r.Client)
+	return supply.Source, templateRoom(zones, maasCluster, q), err
 }
 
 // templateStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal
 // the spec gives only minima; the matching machines have the real values: the smallest of each, because a pod must fit
 // on whichever machine is acquired.
-func templateStatus(namespace string, spec infrav1.MaasMachineSpec, found offer) infrav1.MaasMachineTemplateStatus {
+func templateStatus(
+	namespace string, spec infrav1.MaasMachineSpec, from plan.Source,
+) infrav1.MaasMachineTemplateStatus {
 	status := infrav1.MaasMachineTemplateStatus{NodeInfo: infrav1.NodeInfo{OperatingSystem: "linux"}}
 	if spec.IsLXD() {
 		vm := scope.VMSpec(namespace, spec)
-		status.Capacity = capacity(vm.Cores, vm.Memory, vm.Disk)
-		if architectures := lxd.Architectures(found.hosts, vm); len(architectures) == 1 {
+		status.Capacity = resources(vm.Cores, vm.Memory, vm.Disk)
+		if architectures := lxd.Architectures(from.Hosts, vm); len(architectures) == 1 {
 			status.NodeInfo.Architecture = architecture(architectures[0])
 		}
 		return status
@@ -185,7 +147,7 @@ func templateStatus(namespace string, spec infrav1.MaasMachineSpec, found offer)
 	cores, memory, disk := constraints.MinCPU, constraints.MinMemory, constraints.MinDiskSize
 	architectures := map[infrav1.Architecture]bool{}
 	first := true
-	for _, m := range found.machines {
+	for _, m := range from.Metal {
 		if !machine.Fits(m, constraints) {
 			continue
 		}
@@ -198,7 +160,7 @@ func templateStatus(namespace string, spec infrav1.MaasMachineSpec, found offer)
 	if spec.DeployInMemory {
 		disk = 0 // Files that pods write are in memory.
 	}
-	status.Capacity = capacity(cores, memory, disk)
+	status.Capacity = resources(cores, memory, disk)
 	for only := range architectures {
 		if len(architectures) == 1 {
 			status.NodeInfo.Architecture = only
@@ -207,8 +169,8 @@ func templateStatus(namespace string, spec infrav1.MaasMachineSpec, found offer)
 	return status
 }
 
-// capacity leaves out unknown values. Memory is in MiB, the disk in GB.
-func capacity(cores, memory, disk int) corev1.ResourceList {
+// resources leaves out unknown values. Memory is in MiB, the disk in GB.
+func resources(cores, memory, disk int) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if cores > 0 {
 		list[corev1.ResourceCPU] = *resource.NewQuantity(int64(cores), resource.DecimalSI)

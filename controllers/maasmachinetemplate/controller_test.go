@@ -11,6 +11,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 )
 
 // sizes is a capacity in text form.
@@ -90,7 +91,7 @@ func TestTemplateStatus(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := templateStatus("default", tc.spec, offer{machines: tc.machines, hosts: []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
+			got := templateStatus("default", tc.spec, plan.Source{Metal: tc.machines, Hosts: []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
 			if diff := cmp.Diff(tc.want, sizes(got)); diff != "" {
 				t.Errorf("the capacity differs (-want +got):\n%s", diff)
 			}

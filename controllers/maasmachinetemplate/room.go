@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
@@ -32,26 +33,28 @@ const (
 )
 
 // templateRoom returns what fits by zone: a control plane's are the failure domains. Bare metal is counted.
-func templateRoom(zones map[string]machine.Supply, cluster *infrav1.MaasCluster, controlPlane, isMetal bool,
+func templateRoom(
+	zones map[string]capacity.Zone, cluster *infrav1.MaasCluster, q capacity.Question,
 ) *infrav1.TemplateRoom {
 	counts := func(s machine.Supply) *infrav1.MachineCounts {
-		if !isMetal {
+		if q.Spec.IsLXD() {
 			return nil
 		}
 		return &infrav1.MachineCounts{Ready: atMost(s[machine.Ready]), InUse: atMost(s[machine.InUse]),
 			Broken: atMost(s[machine.Broken]), CoolingDown: atMost(s[machine.CoolingDown])}
 	}
-	room, total := &infrav1.TemplateRoom{ControlPlane: controlPlane}, machine.Supply{}
+	room, total := &infrav1.TemplateRoom{ControlPlane: q.ControlPlane}, machine.Supply{}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		wanted := cluster.Spec.FailureDomains
-		if controlPlane && len(wanted) > 0 && !slices.Contains(wanted, zone) {
+		if q.ControlPlane && len(wanted) > 0 && !slices.Contains(wanted, zone) {
 			continue
 		}
-		for fate, n := range zones[zone] {
+		supply := zones[zone].Supply
+		for fate, n := range supply {
 			total[fate] += n
 		}
-		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: zone, Fits: atMost(zones[zone][machine.Ready]),
-			Machines: counts(zones[zone])})
+		room.Zones = append(room.Zones, infrav1.ZoneRoom{Name: zone, Fits: atMost(supply[machine.Ready]),
+			Machines: counts(supply)})
 	}
 	room.Fits, room.Machines, room.Zones = atMost(total[machine.Ready]), counts(total),
 		room.Zones[:min(len(room.Zones), maxZones)]

@@ -14,18 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -152,9 +151,9 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 	if err != nil {
 		return nil, err
 	}
-	vm := v.TemplateVM(spec, o.controlPlane)
 	g := &plan.Group{
-		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Among: vm.Cluster, Replicas: o.replicas(),
+		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Replicas: o.replicas(),
+		Among:    v.TemplateVM(spec, o.controlPlane).Cluster,
 		MaxSurge: o.leeway("maxSurge", 1, true),
 		OnDelete: o.strategy("type") == "OnDelete",
 	}
@@ -165,7 +164,8 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 		annotations.IsPaused(v.Cluster.Cluster, o) {
 		g.Held = "it is paused: Cluster API replaces nothing"
 	}
-	if g.Source, err = v.source(ctx, spec, vm); err != nil {
+	q := capacity.Question{Spec: spec, ControlPlane: o.controlPlane, Anywhere: true}
+	if g.Source, err = v.source(ctx, q); err != nil {
 		return nil, err
 	}
 	if o.controlPlane {
@@ -186,26 +186,29 @@ func (p *Planner) templateOf(ctx context.Context, v *view, o owner) (infrav1.Maa
 	return template.Spec.Template.Spec, err
 }
 
-// source returns what machines of a spec are made from.
-func (v *view) source(
-	ctx context.Context, spec infrav1.MaasMachineSpec, vm lxd.VMSpec,
-) (source plan.Source, err error) {
-	source.Calls, source.Takes = callsFor(spec), v.paces[spec.Mode()]
-	if !spec.IsLXD() {
-		source.Constraints = scope.Constraints(spec)
-		if spec.Storage != nil {
-			source.Storage = ptr.To(scope.StorageWish(spec.Storage))
+// source returns what machines of a spec are made from: of bare metal what MAAS can allocate now, or once the cluster
+// gives it back. Quarantined machines stay out.
+func (v *view) source(ctx context.Context, q capacity.Question) (source plan.Source, err error) {
+	var supply *capacity.Supply
+	err = wait.PollUntilContextCancel(ctx, pendingRetry, true, func(ctx context.Context) (bool, error) {
+		found, err := capacity.Gather(ctx, v.Cluster, q)
+		if errors.Is(err, inventory.ErrPending) {
+			return false, nil
 		}
-		source.Metal, err = metal(ctx, v)
+		supply = found
+		return true, err
+	})
+	if err != nil {
 		return source, err
 	}
-	source.VM = &vm
-	hosts, err := v.Machines.LXD().GetAvailableLXDHosts(ctx, vm.Anywhere())
-	if lxd.IsRefusal(err) {
-		source.Refused, err = err, nil
-	}
-	source.Hosts = v.allowed(hosts)
-	return source, err
+	source = supply.Source
+	source.Calls, source.Takes = callsFor(q.Spec), v.paces[q.Spec.Mode()]
+	source.Hosts = v.allowed(source.Hosts)
+	source.Metal = list.Where(source.Metal, func(m *maas.Machine) bool {
+		ours := slices.ContainsFunc(v.machines, func(known plan.Machine) bool { return known.SystemID == m.SystemID })
+		return !quarantine.Has(m) && (m.Status == maas.StatusReady || ours)
+	})
+	return source, nil
 }
 
 // callsFor returns how many calls to MAAS a machine of a spec takes.
@@ -220,26 +223,6 @@ func callsFor(spec infrav1.MaasMachineSpec) plan.Calls {
 		return plan.CallsForMetalWithAddress
 	}
 	return plan.CallsForMetal
-}
-
-// metal returns the machines that MAAS can allocate now, or once the cluster gives them back. Quarantined ones stay
-// out.
-func metal(ctx context.Context, v *view) ([]*maas.Machine, error) {
-	var all []*maas.Machine
-	err := wait.PollUntilContextCancel(ctx, pendingRetry, true, func(ctx context.Context) (done bool, err error) {
-		all, err = clusters.BareMetal(ctx, v.Cluster)
-		if errors.Is(err, inventory.ErrPending) {
-			return false, nil
-		}
-		return true, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(m *maas.Machine) bool {
-		ours := slices.ContainsFunc(v.machines, func(known plan.Machine) bool { return known.SystemID == m.SystemID })
-		return quarantine.Has(m) || m.Status != maas.StatusReady && !ours
-	}), nil
 }
 
 // failureDomains returns the zones that Cluster API chooses from for control planes: those that the MaasCluster

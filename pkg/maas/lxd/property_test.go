@@ -345,3 +345,8 @@ func distribute(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	}
 	return chosen, nil
 }
+
+// indexOf returns where a host is in a list that it was chosen from.
+func indexOf(hosts []Host, chosen Host) int {
+	return slices.IndexFunc(hosts, func(h Host) bool { return h.Key() == chosen.Key() })
+}

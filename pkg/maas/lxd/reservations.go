@@ -75,7 +75,7 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	return host, nil
 }
 
-// survey is Survey with all reservations counted.
+// survey returns the room of each zone with all reservations counted.
 func (r *Reservations) survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	r.mu.Lock()
 	defer r.mu.Unlock()

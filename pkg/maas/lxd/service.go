@@ -92,8 +92,8 @@ func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Ho
 	return s.reservations.place(hosts, spec, peers)
 }
 
-// Room returns the room of each zone for more VMs of a spec, beside the peers and the VMs for which room is reserved;
-// see Survey.
+// Room returns the room of each zone for more VMs of a spec, beside the peers and the VMs for which room is reserved.
+// Zones without a suitable host are left out.
 func (s *Service) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	return s.reservations.survey(hosts, spec, peers)
 }

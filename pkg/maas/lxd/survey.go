@@ -12,15 +12,10 @@ type Room struct {
 	VMs int
 }
 
-// maxSurveyed is where Survey stops counting on one host: it does not matter whether it is a million or two.
+// maxSurveyed is where survey stops counting on one host: it does not matter whether it is a million or two.
 const maxSurveyed = 1 << 20
 
-// Survey returns the room of each zone for more VMs of a spec beside the existing peers. Zones without a suitable host
-// are left out. It is pure.
-func Survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
-	return survey(hosts, &spec, countPeers(peers))
-}
-
+// survey returns the room of each zone for more VMs of a spec beside its neighbours. It is pure.
 func survey(hosts []Host, spec *VMSpec, near *neighbours) map[string]Room {
 	zones := map[string]Room{}
 	for i := range hosts {
