@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -34,6 +37,11 @@ import (
 // Interval is the time between two rounds while a host is being emptied: control planes, and the room on other hosts,
 // wake nobody.
 const Interval = 15 * time.Second
+
+// sendWithin is how long after the API server was asked for the state of a control plane one of its Machines may be
+// deleted. A manager that was stopped meanwhile, and resumes when another one has taken over, must not delete a second
+// one. It is shorter than the others wait for the lease.
+const sendWithin = 5 * time.Second
 
 // Reconciler empties hosts. It looks at all of them in each round, one round after the other: so it never takes two
 // Machines of one control plane, and no room twice, whichever hosts they are on.
@@ -209,6 +217,64 @@ func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) err
 		}
 	}
 	return kerrors.NewAggregate(errs)
+}
+
+// act does what was decided for a VM, if it is decided once more.
+func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, decided verdict) (verdict, error) {
+	// Not the monotonic clock, which stands still while the machine is suspended.
+	began := r.Clock.Now().Round(0)
+	ctx, cancel := context.WithTimeout(ctx, sendWithin)
+	defer cancel()
+	if err := r.look(ctx, v); err != nil {
+		return verdict{}, err
+	}
+	if again := decide(v, r.Clock.Now()); again.action != decided.action {
+		return again, nil
+	}
+	if r.Clock.Now().Round(0).Sub(began) > sendWithin {
+		return *waiting("the API server takes too long"), nil
+	}
+	var err error
+	if decided.action == rollOut {
+		err = r.rollOut(ctx, v)
+	} else {
+		err = r.Client.Delete(ctx, v.machine, client.Preconditions{UID: &v.machine.UID,
+			ResourceVersion: &v.machine.ResourceVersion})
+	}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return *waiting("it has changed a moment ago"), nil
+	case apierrors.IsForbidden(err):
+		return *held("the manager may not replace it: set the chart's value %s; the API server says: %v", enabledValue,
+			err), nil
+	case err != nil:
+		return verdict{}, fmt.Errorf("replacing Machine %s: %w", client.ObjectKeyFromObject(v.machine), err)
+	case v.owner.controlPlane != nil && v.owner.controlPlane.noRollout:
+		return decide(v, r.Clock.Now()), nil
+	}
+	r.Recorder.Eventf(v.maasMachine, host, corev1.EventTypeNormal, "Evacuating", "Evacuate", "it leaves LXDHost %s: %s",
+		host.Name, decided.message)
+	ctrl.LoggerFrom(ctx).Info("A VM leaves its host", "lxdHost", client.ObjectKeyFromObject(host), "maasMachine", v.key(),
+		"message", decided.message)
+	return decided, nil
+}
+
+// rollOut makes a control plane replace the Machines that were made before now. A kind that does not know the field
+// loses it.
+func (r *Reconciler) rollOut(ctx context.Context, v *vm) error {
+	cp := v.owner.controlPlane
+	before := cp.object.DeepCopy()
+	if err := unstructured.SetNestedField(cp.object.Object, r.Clock.Now().UTC().Format(time.RFC3339),
+		rolloutAfterPath...); err != nil {
+		return fmt.Errorf("setting spec.rollout.after: %w", err)
+	}
+	err := r.Client.Patch(ctx, cp.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return err
+	}
+	_, known, _ := unstructured.NestedString(cp.object.Object, rolloutAfterPath...)
+	cp.noRollout = !known
+	return nil
 }
 
 // store patches the status as change leaves it. Others write other conditions of the same objects.

@@ -5,7 +5,6 @@ package evacuation
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/utils/ptr"
 
@@ -72,9 +71,5 @@ func conclude(host *infrav1.LXDHost, left []infrav1.LXDEvacuationVM, enabled boo
 // listed names what is left, and why.
 func listed(left []infrav1.LXDEvacuationVM) string {
 	said := list.Each(left, func(vm infrav1.LXDEvacuationVM) string { return vm.Machine + ": " + vm.Message })
-	more := ""
-	if n := len(said) - maxNamed; n > 0 {
-		said, more = said[:maxNamed], fmt.Sprintf("; and %d more", n)
-	}
-	return fmt.Sprintf("%d VM(s) left: %s%s", len(left), strings.Join(said, "; "), more)
+	return fmt.Sprintf("%d VM(s) left: %s", len(left), text.Parts(said, maxNamed))
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +29,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/charts"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -179,13 +179,9 @@ func (r *Reconciler) awaitHosts(
 		return nil
 	}
 	slices.Sort(pending)
-	shown := strings.Join(pending[:min(len(pending), maxPending)], "; ")
-	if len(pending) > maxPending {
-		shown += fmt.Sprintf("; and %d more", len(pending)-maxPending)
-	}
 	message := fmt.Sprintf("%d of %d nodes are %s", len(machines)-len(pending), want, what)
-	if shown != "" {
-		message += " (" + shown + ")"
+	if len(pending) > 0 {
+		message += " (" + text.Parts(pending, maxPending) + ")"
 	}
 	return report.Later(hostsRetry, infrav1.HostsNotReadyReason, "%s", message)
 }

@@ -33,12 +33,8 @@ const defaultPool = "default"
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;patch
 
-// offer is what the initializer on a node tells of its LXD, where MAAS has no VM hosts.
-type offer struct {
-	// keys are the client's certificate and key, as in a Secret of type kubernetes.io/tls.
-	keys                       map[string][]byte
-	serverCertificate, address string
-}
+// offer is what the initializer on a node tells of its LXD, where MAAS has no VM hosts: the data of its Secret.
+type offer map[string][]byte
 
 // notYetLXDHost makes the LXDHost of a machine, or updates it, and returns why VMs can't be made there yet; "" if they
 // can. The initializer's condition on the Node takes precedence over what is wrong with the LXDHost.
@@ -80,7 +76,7 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 	} else if before != nil {
 		name = before.Name // It was a VM host.
 	}
-	subnet, err := subnetOf(s, m, offered.address)
+	subnet, err := subnetOf(s, m, string(offered[infrav1.LXDAddressKey]))
 	if err != nil {
 		return err
 	}
@@ -103,13 +99,13 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 // tellKeys tells the initializer on a node when LXD has accepted the key pair that it offers from the manager, which
 // uses no earlier one any more.
 func (r *Reconciler) tellKeys(
-	ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered *offer,
+	ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered offer,
 ) error {
 	host, err := clusters.LXDHost(ctx, r.Client, m)
 	if err != nil || host == nil {
 		return err
 	}
-	current, err := lxdnode.Fingerprint(offered.keys[corev1.TLSCertKey])
+	current, err := lxdnode.Fingerprint(offered[corev1.TLSCertKey])
 	if err != nil {
 		return fmt.Errorf("the client certificate that Node %s offers: %w", node.name, err)
 	}
@@ -131,7 +127,7 @@ func (r *Reconciler) tellKeys(
 }
 
 // readOffer reads the Secret of the initializer on a node.
-func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, node string) (*offer, error) {
+func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, node string) (offer, error) {
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster) // A cache would hold all Secrets.
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the host cluster: %w", err)
@@ -147,13 +143,7 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 				secret.Name, key)
 		}
 	}
-	return &offer{
-		keys: map[string][]byte{
-			corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey],
-		},
-		serverCertificate: string(secret.Data[infrav1.LXDServerCertificateKey]),
-		address:           string(secret.Data[infrav1.LXDAddressKey]),
-	}, nil
+	return secret.Data, nil
 }
 
 // errNotOurs means that an object has the name of ours, and is another's.
@@ -233,7 +223,7 @@ func configOf(s *scope.Cluster) infrav1.LXDHostConfig {
 
 // lxdHostOf returns the LXDHost of a machine. It leaves out what people set, above all unschedulable.
 func lxdHostOf(
-	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered *offer, subnet string,
+	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered offer, subnet string,
 ) (*unstructured.Unstructured, error) {
 	config := configOf(s)
 	zone := cmp.Or(config.Zone, m.Status.FailureDomain)
@@ -244,7 +234,8 @@ func lxdHostOf(
 		TypeMeta:   metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "LXDHost"},
 		ObjectMeta: ownedBy(s, m, name),
 		Spec: infrav1.LXDHostSpec{
-			Address: offered.address, ServerCertificate: offered.serverCertificate, Project: lxdnode.DefaultProject,
+			Address: string(offered[infrav1.LXDAddressKey]), Project: lxdnode.DefaultProject,
+			ServerCertificate:  string(offered[infrav1.LXDServerCertificateKey]),
 			CredentialsRef:     &infrav1.LocalObjectReference{Name: clusters.LXDKeysName(m)},
 			MAASCredentialsRef: s.MaasCluster.Spec.CredentialsRef,
 			Zone:               zone, ResourcePool: cmp.Or(config.ResourcePool, defaultPool),
@@ -257,12 +248,14 @@ func lxdHostOf(
 }
 
 // keysOf returns the Secret with the key pair that the LXD of a machine trusts.
-func keysOf(s *scope.Cluster, m *infrav1.MaasMachine, offered *offer) (*unstructured.Unstructured, error) {
+func keysOf(s *scope.Cluster, m *infrav1.MaasMachine, offered offer) (*unstructured.Unstructured, error) {
 	meta := ownedBy(s, m, clusters.LXDKeysName(m))
 	meta.Finalizers = []string{infrav1.LXDKeysFinalizer}
 	return apply(&corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: secretKind},
-		ObjectMeta: meta, Type: corev1.SecretTypeTLS, Data: offered.keys,
+		ObjectMeta: meta, Type: corev1.SecretTypeTLS, Data: map[string][]byte{
+			corev1.TLSCertKey: offered[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: offered[corev1.TLSPrivateKeyKey],
+		},
 	})
 }
 

@@ -5,7 +5,6 @@ package maascluster
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -13,6 +12,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 )
 
 // maxWaiting is how many machines a condition gives the reason of.
@@ -32,12 +32,8 @@ func markRoom(maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine) 
 		return
 	}
 	slices.Sort(waiting)
-	why := strings.Join(waiting[:min(len(waiting), maxWaiting)], "; ")
-	if more := len(waiting) - maxWaiting; more > 0 {
-		why += fmt.Sprintf("; and %d more", more)
-	}
 	report.SetFalse(maasCluster, infrav1.MachinesHaveRoomCondition, infrav1.WaitingForRoomReason,
-		"%d machine(s) wait for room: %s", len(waiting), why)
+		"%d machine(s) wait for room: %s", len(waiting), text.Parts(waiting, maxWaiting))
 }
 
 // waitsForRoom reports whether no VM host, or no machine in MAAS, fits.

@@ -54,17 +54,11 @@ func (p *Planner) Apply(ctx context.Context, manifests []*unstructured.Unstructu
 	if err != nil {
 		return nil, err
 	}
-	var views []*view
-	var machines []plan.Machine
-	for _, key := range keys {
-		v, err := p.viewOf(ctx, key, given)
-		if err != nil {
-			return nil, err
-		}
-		views = append(views, v)
-		machines = append(machines, v.machines...)
+	views, err := p.views(ctx, keys, given)
+	if err != nil {
+		return nil, err
 	}
-	s := plan.New(machines)
+	s := begin(views...)
 	for _, v := range views {
 		if err := p.apply(ctx, s, v); err != nil {
 			return nil, err

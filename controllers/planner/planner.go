@@ -48,15 +48,11 @@ func problem(format string, args ...any) error { return &Error{fmt.Sprintf(forma
 // Upgrade plans the rollout of a Kubernetes version: the control plane first, then one MachineDeployment after the
 // other. What has the version already stays.
 func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version string) (*plan.Simulation, error) {
-	v, err := p.view(ctx, cluster)
+	v, owners, err := p.view(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	owners, err := p.owners(ctx, v)
-	if err != nil {
-		return nil, err
-	}
-	s := plan.New(v.machines)
+	s := begin(v)
 	for _, o := range owners {
 		if o.version() == version {
 			continue
@@ -82,27 +78,19 @@ func (p *Planner) Drain(ctx context.Context, host client.ObjectKey) (*plan.Simul
 	if err != nil {
 		return nil, err
 	}
-	var views []*view
-	var machines []plan.Machine
-	var theirs []string
-	for _, key := range keys {
-		v, err := p.view(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		theirs = append(theirs, v.Where())
-		if v.drains(host) {
-			views = append(views, v)
-			machines = append(machines, v.machines...)
-		}
+	views, err := p.views(ctx, keys, &objects{})
+	if err != nil {
+		return nil, err
 	}
+	theirs := list.Each(views, func(v *view) string { return v.Where() })
 	where := object.Annotations[infrav1.MAASAnnotation]
 	if object.Spec.VMHost != nil && len(theirs) > 0 && !slices.Contains(theirs, where) {
 		return nil, problem("LXDHost %s is of the MAAS %q, as its annotation %s says; the clusters with VMs are in %s, so "+
 			"what is on it is not known",
 			host, where, infrav1.MAASAnnotation, strings.Join(slices.Compact(slices.Sorted(slices.Values(theirs))), ", "))
 	}
-	s := plan.New(machines)
+	views = slices.DeleteFunc(views, func(v *view) bool { return !v.drains(host) })
+	s := begin(views...)
 	for _, v := range views {
 		if err := p.drain(ctx, s, v); err != nil {
 			return nil, err
@@ -189,9 +177,31 @@ func (v *view) allowed(hosts []lxd.Host) []lxd.Host {
 	return hosts
 }
 
-// view reads a cluster that is there.
-func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, error) {
-	return p.viewOf(ctx, key, &objects{})
+// view reads a cluster that is there, and what makes its machines.
+func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, []owner, error) {
+	v, err := p.viewOf(ctx, key, &objects{})
+	if err != nil {
+		return nil, nil, err
+	}
+	owners, err := p.owners(ctx, v)
+	return v, owners, err
+}
+
+// views reads clusters that are there, or that are in manifests.
+func (p *Planner) views(ctx context.Context, keys []client.ObjectKey, given *objects) (views []*view, _ error) {
+	for _, key := range keys {
+		v, err := p.viewOf(ctx, key, given)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// begin returns a simulation that begins with the machines of clusters.
+func begin(views ...*view) *plan.Simulation {
+	return plan.New(slices.Concat(list.Each(views, func(v *view) []plan.Machine { return v.machines })...))
 }
 
 // ImageUse is an image that the machines of an owner are made with.
@@ -216,11 +226,7 @@ type ImageHost struct {
 
 // Images returns the images that new machines of a cluster are deployed with, and its MAAS.
 func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse, *maas.Client, error) {
-	v, err := p.view(ctx, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	owners, err := p.owners(ctx, v)
+	v, owners, err := p.view(ctx, key)
 	if err != nil {
 		return nil, nil, err
 	}

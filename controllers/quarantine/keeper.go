@@ -99,40 +99,22 @@ func (k *Keeper) rests(before found, regions []*scope.Region) bool {
 	})
 }
 
-const (
-	// unknown is how many machines are in quarantine if MAAS does not tell.
-	unknown = -1
-	// nothing means that there is not even a note of one.
-	nothing = -2
-)
-
 // look ends the quarantines in one MAAS with the first identity that may do so.
-func (k *Keeper) look(ctx context.Context, before found, regions []*scope.Region) found {
+func (k *Keeper) look(ctx context.Context, before found, regions []*scope.Region) (now found) {
 	if k.rests(before, regions) {
 		return before
 	}
-	began, left, now := time.Now(), unknown, found{count: before.count}
-	var err error
 	for _, region := range regions {
-		if left, err = k.tend(ctx, region); err == nil {
+		if now = k.tend(ctx, before, region); now.problem == "" {
 			break
 		}
-	}
-	if err != nil {
-		now.problem = err.Error()
-	}
-	switch left {
-	case unknown:
-	case nothing:
-		now.count, now.empty = 0, began
-	default:
-		now.count = left
 	}
 	return now
 }
 
-func (k *Keeper) tend(ctx context.Context, region *scope.Region) (left int, err error) {
-	service := region.Machines.Quarantine
+// tend does it with one identity. The count stays as it was before if MAAS does not tell.
+func (k *Keeper) tend(ctx context.Context, before found, region *scope.Region) found {
+	now, began, service := found{count: before.count}, time.Now(), region.Machines.Quarantine
 	lifted, err := service.Tend(ctx, record.TendQuarantines.Permit())
 	if len(lifted) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Lifted quarantines whose time is over", "maas", region.Where(), "systemIDs", lifted)
@@ -140,11 +122,15 @@ func (k *Keeper) tend(ctx context.Context, region *scope.Region) (left int, err 
 	list, listErr := service.List(ctx, k.Interval)
 	switch {
 	case listErr != nil:
-		return unknown, listErr
-	case len(list) == 0 && err == nil && !service.HasNotes():
-		return nothing, nil
+		now.problem = listErr.Error()
+		return now
+	case err == nil && len(list) == 0 && !service.HasNotes():
+		now.empty = began
 	case err == nil:
 		err = service.ForgetLifted(ctx, record.TendQuarantines.Permit(), k.Interval)
 	}
-	return len(list), err
+	if now.count = len(list); err != nil {
+		now.problem = err.Error()
+	}
+	return now
 }

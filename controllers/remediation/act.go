@@ -39,7 +39,7 @@ const decideWithin = 5 * time.Second
 func (r *Reconciler) start(ctx context.Context, s *subject) (ctrl.Result, error) {
 	f := r.said(s)
 	if v := withoutMAAS(f); v != nil {
-		return r.follow(ctx, s, *v)
+		return r.follow(ctx, s, v)
 	}
 	f, err := r.lookAtMachine(ctx, s)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	if v := unfit(f); v != nil {
-		return r.follow(ctx, s, *v)
+		return r.follow(ctx, s, v)
 	}
 	rec, err := r.Records.OpenMachine(s.maasMachine)
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *Reconciler) recover(ctx context.Context, s *subject) (ctrl.Result, erro
 	if v.reason == infrav1.MachineHealthyReason {
 		s.record.Remediation = nil // Whatever befalls it later begins from the start.
 	}
-	return r.follow(ctx, s, *v)
+	return r.follow(ctx, s, v)
 }
 
 // replace hands the Machine over to Cluster API.
@@ -192,12 +192,12 @@ func (r *Reconciler) replace(ctx context.Context, s *subject) (ctrl.Result, erro
 		f.quorum = why
 	}
 	if v := replacing(f); v != nil {
-		return r.follow(ctx, s, *v)
+		return r.follow(ctx, s, v)
 	}
 	if err := r.handOver(ctx, s); err != nil {
 		return ctrl.Result{}, err
 	}
-	if s.say(verdict{condition: infrav1.HandedOverCondition, reason: infrav1.HandedOverReason}) {
+	if s.say(&verdict{condition: infrav1.HandedOverCondition, reason: infrav1.HandedOverReason}) {
 		r.Recorder.Eventf(s.remediation, s.machine, corev1.EventTypeWarning, infrav1.HandedOverReason, "Remediate",
 			"Cluster API replaces Machine %s", s.machine.Name)
 	}

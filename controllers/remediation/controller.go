@@ -180,7 +180,7 @@ func (r *Reconciler) stopped(ctx context.Context, s *subject, err error) (ctrl.R
 }
 
 // say sets the condition of a verdict, and reports whether its reason is new.
-func (s *subject) say(v verdict) (news bool) {
+func (s *subject) say(v *verdict) (news bool) {
 	if v.condition == "" {
 		return false
 	}
@@ -194,7 +194,7 @@ func (s *subject) say(v verdict) (news bool) {
 }
 
 // follow says what was decided, and begins the step that follows from it, if any.
-func (r *Reconciler) follow(ctx context.Context, s *subject, v verdict) (ctrl.Result, error) {
+func (r *Reconciler) follow(ctx context.Context, s *subject, v *verdict) (ctrl.Result, error) {
 	if v.step != "" {
 		next := after(s.progress(), v.step, r.Clock.Now())
 		if err := s.write(ctx, next); err != nil {

@@ -50,21 +50,21 @@ type verdict struct {
 	condition, reason, message string
 }
 
-func begins(step infrav1.RemediationStep, reason, format string, args ...any) verdict {
-	return verdict{step, infrav1.PowerCycledCondition, reason, fmt.Sprintf(format, args...)}
+func begins(step infrav1.RemediationStep, reason, format string, args ...any) *verdict {
+	return &verdict{step, infrav1.PowerCycledCondition, reason, fmt.Sprintf(format, args...)}
 }
 
-func waits(condition, reason, format string, args ...any) verdict {
-	return verdict{"", condition, reason, fmt.Sprintf(format, args...)}
+func waits(condition, reason, format string, args ...any) *verdict {
+	return &verdict{"", condition, reason, fmt.Sprintf(format, args...)}
 }
 
 // start decides whether the machine is switched off and on, now or later, or the Machine is replaced.
-func start(f facts) verdict {
+func start(f facts) *verdict {
 	if v := withoutMAAS(f); v != nil {
-		return *v
+		return v
 	}
 	if v := unfit(f); v != nil {
-		return *v
+		return v
 	}
 	if f.quorum != "" {
 		return waits(infrav1.PowerCycledCondition, infrav1.WaitingForQuorumReason,
@@ -79,57 +79,50 @@ func start(f facts) verdict {
 
 // withoutMAAS is what start decides whatever MAAS says of the machine; nil if that matters.
 func withoutMAAS(f facts) *verdict {
-	var v verdict
 	tries := ptr.Deref(f.spec.PowerCycle.Tries, infrav1.DefaultPowerCycleTries)
 	switch {
 	case f.healthy:
-		v = waits(infrav1.PowerCycledCondition, infrav1.MachineHealthyReason, "the Machine is healthy: nothing is done")
+		return waits(infrav1.PowerCycledCondition, infrav1.MachineHealthyReason, "the Machine is healthy: nothing is done")
 	case f.held != "":
-		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "%s", f.held)
+		return waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "%s", f.held)
 	case tries == 0:
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "spec.powerCycle.tries is 0")
+		return begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "spec.powerCycle.tries is 0")
 	case f.progress.PowerCycles >= tries:
-		v = verdict{step: infrav1.RemediationReplace}
+		return &verdict{step: infrav1.RemediationReplace}
 	case !f.joined:
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
+		return begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
 			"the machine was never a Node: its bootstrap does not run again after a restart")
-	default:
-		return nil
 	}
-	return &v
+	return nil
 }
 
 // unfit returns why a machine is not switched, now or at all; nil if it may be.
 func unfit(f facts) *verdict {
 	if f.machine == nil {
-		v := begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
+		return begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
 			"MAAS has no machine that is proven to be this Machine's")
-		return &v
 	}
-	v := verdict{}
 	state := states.Assess(f.machine, true, f.vm)
 	switch {
 	case state.Then == states.Replace:
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "machine %s %s", f.machine, state.Message)
+		return begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason, "machine %s %s", f.machine, state.Message)
 	case f.machine.Status != maas.StatusDeployed:
-		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s %s", f.machine, state.Message)
+		return waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason, "machine %s %s", f.machine, state.Message)
 	case f.machine.Locked:
-		v = waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason,
+		return waits(infrav1.PowerCycledCondition, infrav1.RemediationHeldReason,
 			"machine %s is locked: unlock it in MAAS, or delete the Machine", f.machine)
 	case f.machine.PowerState == maas.PowerUnknown && !f.machine.Device: // That one is switched by its host.
-		v = begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
+		return begins(infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason,
 			"MAAS does not control the power of machine %s", f.machine.SystemID)
-	default:
-		return nil
 	}
-	return &v
+	return nil
 }
 
 // switching decides how a power cycle goes on, given what the BMC or the host says of the power now. ask: MAAS is to be
 // asked to switch the machine. settling is how much longer an earlier request may take effect.
 func switching(
 	p infrav1.RemediationProgress, systemID, power string, settling time.Duration, now time.Time,
-) (v verdict, ask bool) {
+) (v *verdict, ask bool) {
 	off := p.Step == infrav1.RemediationPowerOff
 	doing, reason := maas.PowerOn, infrav1.PoweringOnReason
 	if off {
@@ -160,35 +153,30 @@ func switching(
 // recovering decides whether the Node gets more time after a power cycle; nil: it has had enough.
 func recovering(f facts, now time.Time) *verdict {
 	if f.healthy {
-		v := waits(infrav1.HandedOverCondition, infrav1.MachineHealthyReason,
+		return waits(infrav1.HandedOverCondition, infrav1.MachineHealthyReason,
 			"the Machine is healthy again: nothing more is done")
-		return &v
 	}
 	limit := time.Duration(cmp.Or(f.spec.PowerCycle.TimeoutSeconds, infrav1.DefaultPowerCycleTimeoutSeconds)) * time.Second
 	until := f.progress.Since.Add(limit)
 	if !now.Before(until) {
 		return nil
 	}
-	v := waits(infrav1.HandedOverCondition, infrav1.WaitingForNodeReason,
+	return waits(infrav1.HandedOverCondition, infrav1.WaitingForNodeReason,
 		"the machine was switched on; its Node has until %s to be healthy", until.UTC().Format(time.RFC3339))
-	return &v
 }
 
 // replacing decides whether the Machine is handed over to Cluster API; nil: it is.
 func replacing(f facts) *verdict {
-	var v verdict
 	switch {
 	case f.healthy:
-		v = waits(infrav1.HandedOverCondition, infrav1.MachineHealthyReason, "the Machine is healthy: nothing is done")
+		return waits(infrav1.HandedOverCondition, infrav1.MachineHealthyReason, "the Machine is healthy: nothing is done")
 	case f.held != "":
-		v = waits(infrav1.HandedOverCondition, infrav1.RemediationHeldReason, "%s", f.held)
+		return waits(infrav1.HandedOverCondition, infrav1.RemediationHeldReason, "%s", f.held)
 	case f.quorum != "":
-		v = waits(infrav1.HandedOverCondition, infrav1.WaitingForQuorumReason,
+		return waits(infrav1.HandedOverCondition, infrav1.WaitingForQuorumReason,
 			"%s: the Machine is replaced when they are healthy", f.quorum)
-	default:
-		return nil
 	}
-	return &v
+	return nil
 }
 
 // isHealthy reports whether a Machine is healthy: a MachineHealthCheck says so or, if there is none, its Node.

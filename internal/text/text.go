@@ -27,9 +27,14 @@ func Lines(err error) string {
 }
 
 // List returns the first atMost of some names, and the number of the others.
-func List(names []string, atMost int) string {
-	if len(names) <= atMost {
-		return strings.Join(names, ", ")
+func List(names []string, atMost int) string { return joined(names, atMost, ", ", " and ") }
+
+// Parts is List for parts of a message.
+func Parts(parts []string, atMost int) string { return joined(parts, atMost, "; ", "; and ") }
+
+func joined(parts []string, atMost int, separator, and string) string {
+	if len(parts) <= atMost {
+		return strings.Join(parts, separator)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:atMost], ", "), len(names)-atMost)
+	return fmt.Sprintf("%s%s%d more", strings.Join(parts[:atMost], separator), and, len(parts)-atMost)
 }

@@ -38,3 +38,13 @@ func TestList(t *testing.T) {
 		}
 	}
 }
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	parts := []string{"a", "b, c", "d"}
+	for atMost, want := range map[int]string{3: "a; b, c; d", 2: "a; b, c; and 1 more"} {
+		if got := Parts(parts, atMost); got != want {
+			t.Errorf("%d: got %q, want %q", atMost, got, want)
+		}
+	}
+}

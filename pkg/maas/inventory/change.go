@@ -49,8 +49,8 @@ func (i *Inventory) ChangeVMHosts(call func(*maas.Client) error) error {
 
 // DropVMHosts makes the next VMHosts read them again: MAAS has one that is not known here.
 func (i *Inventory) DropVMHosts() {
-	i.vmHosts.drop()
-	i.hosting.drop()
+	i.vmHosts.Drop()
+	i.hosting.Drop()
 }
 
 // ChangeDNSRecord makes a call that changes the DNS record of a name, and stores MAAS's response. If the call fails, or
@@ -64,6 +64,6 @@ func (i *Inventory) ChangeDNSRecord(fqdn string, call func(*maas.Client) (*maas.
 		i.ForgetDNSRecord(fqdn)
 		return err
 	}
-	i.records.at(fqdn).set(record)
+	i.records.At(fqdn).Set(record)
 	return nil
 }

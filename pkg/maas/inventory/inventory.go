@@ -17,6 +17,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/cache"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
@@ -74,24 +75,24 @@ type Inventory struct {
 	entries map[string]*entry
 	health  error
 
-	vmHosts  cached[vmHostList]
-	hosting  cached[map[string]*maas.Machine]
+	vmHosts  cache.Value[vmHostList]
+	hosting  cache.Value[map[string]*maas.Machine]
 	metal    metal
-	zones    cached[[]maas.Ref]
-	pools    cached[[]maas.Ref]
-	subnets  cached[[]maas.Subnet]
-	domains  cached[[]maas.Domain]
-	images   cached[[]maas.Image]
-	details  keyed[int, maas.ImageDetail]
-	projects keyed[int, string]
-	records  keyed[string, *maas.DNSResource]
-	tags     cached[[]maas.Tag]
-	user     cached[maas.User]
-	granted  keyed[grant, rights.Answer]
-	used     keyed[int, SubnetUse]
-	tagged   keyed[string, []*maas.Machine]
+	zones    cache.Value[[]maas.Ref]
+	pools    cache.Value[[]maas.Ref]
+	subnets  cache.Value[[]maas.Subnet]
+	domains  cache.Value[[]maas.Domain]
+	images   cache.Value[[]maas.Image]
+	details  cache.Values[int, maas.ImageDetail]
+	projects cache.Values[int, string]
+	records  cache.Values[string, *maas.DNSResource]
+	tags     cache.Value[[]maas.Tag]
+	user     cache.Value[maas.User]
+	granted  cache.Values[grant, rights.Answer]
+	used     cache.Values[int, SubnetUse]
+	tagged   cache.Values[string, []*maas.Machine]
 
-	entitlements cached[bool] // whether MAAS has any
+	entitlements cache.Value[bool] // whether MAAS has any
 }
 
 // source is the part of the client that polls use.
@@ -122,7 +123,7 @@ type entry struct {
 func New(client *maas.Client, opts Options) *Inventory {
 	life, end := context.WithCancel(context.Background())
 	return &Inventory{
-		life: life, end: end, metal: metal{patience: metalPatience}, client: client, source: client, opts: opts,
+		life: life, end: end, client: client, source: client, opts: opts,
 		wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
 		batch: batch{size: batchSize},
 	}

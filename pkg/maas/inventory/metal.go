@@ -5,13 +5,12 @@ package inventory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/cache"
 )
 
 // metalPatience is how long a caller waits for the list of all machines.
@@ -22,8 +21,7 @@ var ErrPending = errors.New("MAAS has not listed its machines yet")
 
 // metal is the list of all machines that are no VMs. It may take minutes, so it is fetched in the background.
 type metal struct {
-	answer   cached[[]*maas.Machine]
-	patience time.Duration
+	answer cache.Value[[]*maas.Machine]
 
 	mu     sync.Mutex
 	failed error     // of the last fetch
@@ -34,48 +32,32 @@ type metal struct {
 // maxAge. A caller waits for a moment at most; then it gets an older result, or ErrPending.
 func (i *Inventory) BareMetal(ctx context.Context, maxAge time.Duration) ([]*maas.Machine, error) {
 	called := time.Now()
-	old, at := i.metal.answer.last()
+	old, at := i.metal.answer.Last()
 	if !at.IsZero() && called.Sub(at) <= maxAge {
 		return old, nil
 	}
 	if err := i.metal.resting(); err != nil {
 		return nil, err
 	}
-	_, _, f, mine := i.metal.answer.join(func(asked time.Time) bool { return called.Sub(asked) <= maxAge })
-	if mine {
-		go i.metal.answer.fetch(i.life, f, i.listMetal)
+	patient, cancel := context.WithTimeout(ctx, metalPatience)
+	defer cancel()
+	machines, err := i.metal.answer.Await(patient, i.life, maxAge, i.listMetal)
+	switch {
+	case err == nil || patient.Err() == nil || ctx.Err() != nil:
+		return machines, err
+	case at.IsZero():
+		return nil, ErrPending
 	}
-	return i.metal.await(ctx, f)
+	return old, nil
 }
 
 // SeenBareMetal returns the last result of BareMetal, if it is not older than maxAge. It asks MAAS for nothing.
 func (i *Inventory) SeenBareMetal(maxAge time.Duration) []*maas.Machine {
-	seen, at := i.metal.answer.last()
+	seen, at := i.metal.answer.Last()
 	if at.IsZero() || time.Since(at) > maxAge {
 		return nil
 	}
 	return seen
-}
-
-// await waits for a fetch, up to metalPatience.
-func (m *metal) await(ctx context.Context, f *flight[[]*maas.Machine]) ([]*maas.Machine, error) {
-	if f != nil {
-		defer guard.Idle(ctx)()
-		timer := time.NewTimer(m.patience)
-		defer timer.Stop()
-		select {
-		case <-f.done:
-			return f.value, f.err
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for the list of all machines: %w", ctx.Err())
-		case <-timer.C:
-		}
-	}
-	old, at := m.answer.last()
-	if at.IsZero() {
-		return nil, ErrPending
-	}
-	return old, nil
 }
 
 // listMetal asks MAAS for all machines. After a failure that took long, the next list waits longer.

@@ -204,64 +204,36 @@ func (m *Machine) Interfaces() []machine.WantedInterface {
 }
 
 // NICs returns the wanted connections of the machine's interfaces before it is deployed; address is its static one, or
-// "".
-func (m *Machine) NICs(address string) []machine.NIC {
-	if len(m.MaasMachine.Spec.Interfaces) > 0 {
-		return m.bareMetalNICs(address)
+// "". If no interface is to carry that, a VM has it on its first one, and bare metal on the boot interface.
+func (m *Machine) NICs(address string) (nics []machine.NIC) {
+	var wanted []machine.NIC
+	for _, i := range m.MaasMachine.Spec.Interfaces {
+		wanted = append(wanted, machine.NIC{Name: i.Name, Mode: string(i.LinkMode), Subnet: canonical(i.Subnet)})
 	}
-	config := m.MaasMachine.Spec.LXDConfig
-	if config == nil || len(config.Network.Devices) == 0 {
-		return staticNIC(address)
+	if config := m.MaasMachine.Spec.LXDConfig; config != nil && len(wanted) == 0 {
+		for _, d := range config.Network.Devices {
+			wanted = append(wanted, machine.NIC{Name: d.Name, Mode: string(d.LinkMode), Subnet: canonical(d.Subnet)})
+		}
 	}
-	devices := config.Network.Devices
-	carrier := max(0, slices.IndexFunc(devices, func(d infrav1.LXDNetworkDevice) bool {
-		return d.LinkMode == infrav1.LinkModeStatic
-	}))
-	var nics []machine.NIC
-	for i, device := range devices {
-		nic := machine.NIC{Name: device.Name, Mode: string(device.LinkMode), Subnet: canonical(device.Subnet)}
+	carrier := slices.IndexFunc(wanted, func(nic machine.NIC) bool { return nic.Mode == maas.LinkModeStatic })
+	if carrier < 0 && len(m.MaasMachine.Spec.Interfaces) == 0 {
+		carrier = 0
+	}
+	for i, nic := range wanted {
 		switch {
 		case i == carrier && address != "":
 			nic.Mode, nic.Address = maas.LinkModeStatic, address
 		case nic.Mode == "" && nic.Subnet == "":
-			continue // MAAS has linked it to a subnet on the bridge's VLAN.
+			continue // MAAS has linked it to a subnet on its VLAN, or leaves it as it is.
 		case nic.Mode == "":
 			nic.Mode = maas.LinkModeAuto
 		}
 		nics = append(nics, nic)
+	}
+	if address != "" && (carrier < 0 || len(wanted) == 0) {
+		nics = append(nics, machine.NIC{Mode: maas.LinkModeStatic, Address: address})
 	}
 	return nics
-}
-
-// bareMetalNICs returns those of spec.interfaces that are connected as the spec says. The static address is on the boot
-// interface if none carries it.
-func (m *Machine) bareMetalNICs(address string) []machine.NIC {
-	var nics []machine.NIC
-	carried := false
-	for _, i := range m.MaasMachine.Spec.Interfaces {
-		nic := machine.NIC{Name: i.Name, Mode: string(i.LinkMode), Subnet: canonical(i.Subnet)}
-		switch {
-		case nic.Mode == maas.LinkModeStatic:
-			nic.Address, carried = address, true
-		case nic.Mode == "" && nic.Subnet == "":
-			continue
-		case nic.Mode == "":
-			nic.Mode = maas.LinkModeAuto
-		}
-		nics = append(nics, nic)
-	}
-	if carried {
-		return nics
-	}
-	return append(nics, staticNIC(address)...)
-}
-
-// staticNIC returns the connection of a machine of which only the static address matters.
-func staticNIC(address string) []machine.NIC {
-	if address == "" {
-		return nil
-	}
-	return []machine.NIC{{Mode: maas.LinkModeStatic, Address: address}}
 }
 
 // canonical returns a CIDR in MAAS's form.

@@ -18,6 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/cache"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -52,11 +53,11 @@ type Factory struct {
 	Places Places
 
 	turns   turns.Turns
-	secrets secrets
+	secrets cache.Values[client.ObjectKey, secret]
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
 	// verdicts are what MAAS said of the keys of LXDHosts, by identity.
-	verdicts map[string]kept[struct{}]
+	verdicts cache.Values[string, verdict]
 	// All identities share these, which tell the servers apart: see guard.Key.
 	refresher *lxd.HostRefresher
 	ledger    *lxd.Ledger
@@ -110,15 +111,7 @@ const managerSource = "the manager's MAAS credentials"
 func (f *Factory) Cluster(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (*Cluster, error) {
-	config, source, err := f.config(ctx, maasCluster)
-	if err != nil {
-		return nil, err
-	}
-	if home := maasCluster.Annotations[infrav1.MAASAnnotation]; home != "" && home != homeOf(config) &&
-		config.Validate() == nil {
-		return nil, &ElsewhereError{Source: source, Home: home, There: homeOf(config)}
-	}
-	return f.scope(ctx, config, source, cluster, maasCluster)
+	return f.scope(ctx, cluster, maasCluster, maasCluster.Annotations[infrav1.MAASAnnotation])
 }
 
 // Anywhere makes the scope of a cluster with the MAAS of its credentials, even if that is another MAAS. It is for
@@ -126,16 +119,20 @@ func (f *Factory) Cluster(
 func (f *Factory) Anywhere(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (*Cluster, error) {
+	return f.scope(ctx, cluster, maasCluster, "")
+}
+
+// scope makes the scope of a cluster that is at home in a MAAS; "" is any.
+func (f *Factory) scope(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, home string,
+) (*Cluster, error) {
 	config, source, err := f.config(ctx, maasCluster)
 	if err != nil {
 		return nil, err
 	}
-	return f.scope(ctx, config, source, cluster, maasCluster)
-}
-
-func (f *Factory) scope(
-	ctx context.Context, config maas.Config, source string, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
-) (*Cluster, error) {
+	if home != "" && home != homeOf(config) && config.Validate() == nil {
+		return nil, &ElsewhereError{Source: source, Home: home, There: homeOf(config)}
+	}
 	region, err := f.use(config, source, client.ObjectKeyFromObject(maasCluster))
 	if err != nil {
 		return nil, err

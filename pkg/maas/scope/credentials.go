@@ -14,11 +14,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -139,4 +142,78 @@ func configOf(data map[string][]byte) maas.Config {
 		APIKey:   strings.TrimSpace(string(data[APIKeyKey])),
 		CABundle: data[CABundleKey],
 	}
+}
+
+const (
+	// keepSecrets is how long a Secret is kept at most, and maxSecrets how many are.
+	keepSecrets = time.Minute
+	maxSecrets  = 1024
+	// maxSecretBytes bounds what is kept of one.
+	maxSecretBytes = 32 << 10
+	// trustKey is how long MAAS's word for a key of an LXDHost counts, and doubtKey how long its refusal.
+	trustKey = 10 * time.Minute
+	doubtKey = time.Minute
+	// maxVerdicts is of how many keys MAAS's word is kept.
+	maxVerdicts = 4096
+)
+
+// usedKeys are what is used of a Secret.
+var usedKeys = []string{EndpointKey, APIKeyKey, CABundleKey, corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
+
+// secret is what is used of a Secret, or why there is none.
+type secret struct {
+	data    map[string][]byte
+	missing error
+}
+
+// secret returns a Secret of an LXDHost that was read at most maxAge ago: many look at the same hosts. See readSecret.
+func (f *Factory) secret(
+	ctx context.Context, field string, key client.ObjectKey, maxAge time.Duration,
+) (map[string][]byte, error) {
+	size := 0
+	found, err := f.secrets.Within(key, keepSecrets, maxSecrets).Get(ctx, maxAge, func(ctx context.Context) (secret, error) {
+		data, err := readSecret(ctx, f.Client, field, key)
+		if guard.Is[*CredentialsError](err) {
+			return secret{missing: err}, nil
+		}
+		used := map[string][]byte{}
+		for _, name := range usedKeys {
+			used[name] = data[name]
+			size += len(data[name])
+		}
+		return secret{data: used}, err
+	})
+	if size > maxSecretBytes {
+		f.secrets.Drop(key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found.data, found.missing
+}
+
+// verdict is what MAAS says of a key; nil: it accepts it.
+type verdict struct{ refusal error }
+
+// accepted returns an error unless MAAS accepts the key of an LXDHost, or did so lately.
+func (f *Factory) accepted(ctx context.Context, host *infrav1.LXDHost, config maas.Config) error {
+	ask := func(ctx context.Context) (verdict, error) {
+		region, err := f.useForHost(host, config)
+		if err == nil {
+			_, err = region.Inventory.Zones(ctx, trustKey)
+		}
+		if ctx.Err() != nil {
+			return verdict{}, err
+		}
+		return verdict{err}, nil
+	}
+	verdicts := f.verdicts.Within(config.ID(), trustKey, maxVerdicts)
+	said, err := verdicts.Get(ctx, trustKey, ask)
+	if err == nil && said.refusal != nil {
+		said, err = verdicts.Get(ctx, doubtKey, ask)
+	}
+	if err != nil {
+		return err
+	}
+	return said.refusal
 }

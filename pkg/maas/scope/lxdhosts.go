@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,7 @@ func (f *Factory) lxdServer(ctx context.Context, host *infrav1.LXDHost, maxAge t
 			cause: fmt.Errorf("name a Secret with tls.crt and tls.key, which LXD trusts")}
 	}
 	name := host.Spec.CredentialsRef.Name
-	data, err := f.secrets.read(ctx, f.Client, field, client.ObjectKey{Namespace: host.Namespace, Name: name}, maxAge)
+	data, err := f.secret(ctx, field, client.ObjectKey{Namespace: host.Namespace, Name: name}, maxAge)
 	if err != nil {
 		return options, err
 	}
@@ -73,7 +74,7 @@ func (f *Factory) lxdHostMAAS(ctx context.Context, host *infrav1.LXDHost, maxAge
 		return f.Manager.config(host.Namespace)
 	}
 	key := client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}
-	data, err := f.secrets.read(ctx, f.Client, "spec.maasCredentialsRef", key, maxAge)
+	data, err := f.secret(ctx, "spec.maasCredentialsRef", key, maxAge)
 	if err != nil {
 		return maas.Config{}, err
 	}
@@ -265,4 +266,38 @@ func withPort(address string) string {
 		return address
 	}
 	return net.JoinHostPort(strings.Trim(address, "[]"), defaultLXDPort)
+}
+
+// Places are where the LXDHosts of MAAS's VM hosts belong, as MAAS has proven it. No other object of a VM host counts.
+// The zero value knows none.
+type Places struct {
+	mu    sync.RWMutex
+	known map[place]client.ObjectKey
+}
+
+type place struct {
+	where string
+	id    int64
+}
+
+// Put tells which LXDHost is that of its VM host in the MAAS at where.
+func (p *Places) Put(where string, host *infrav1.LXDHost) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil {
+		p.known = map[place]client.ObjectKey{}
+	}
+	p.known[place{where, host.Spec.VMHost.ID}] = client.ObjectKeyFromObject(host)
+}
+
+// Has reports whether an LXDHost is in its place: it is no VM host's, it is that of its VM host, or it is not known yet
+// which one that is. Whoever claims a VM host then has the right to adopt one.
+func (p *Places) Has(host *infrav1.LXDHost) bool {
+	if host.Spec.VMHost == nil {
+		return true
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	key, known := p.known[place{host.Annotations[infrav1.MAASAnnotation], host.Spec.VMHost.ID}]
+	return !known || key == client.ObjectKeyFromObject(host)
 }
