@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
@@ -99,12 +101,8 @@ func checkKubernetes(context.Context, options) (string, error) {
 			missing = append(missing, fmt.Sprintf("%s is not served: %v", version, err))
 			continue
 		}
-		served := map[string]bool{}
-		for i := range resources.APIResources {
-			served[resources.APIResources[i].Kind] = true
-		}
 		for _, kind := range kinds {
-			if !served[kind] {
+			if !slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
 				missing = append(missing, fmt.Sprintf("%s is not served in %s", kind, version))
 			}
 		}
@@ -131,12 +129,13 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 		return "", err
 	}
 	user, err := api.WhoAmI(ctx)
-	if err != nil {
-		return "", explained(config, err)
+	var version maas.Version
+	if err == nil {
+		version, err = api.Version(ctx)
 	}
-	version, err := api.Version(ctx)
 	if err != nil {
-		return "", explained(config, err)
+		found, remedy := maas.Explain(err)
+		return "", fmt.Errorf("%s: %s: %s", config.Endpoint, found, remedy)
 	}
 	may, err := uses(ctx, api)
 	switch {
@@ -150,12 +149,6 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 			user.Username), nil
 	}
 	return fmt.Sprintf("MAAS %s at %s takes the API key of %s, %s", version, config.Endpoint, user.Username, may), nil
-}
-
-// explained says what an error of MAAS means, and what helps.
-func explained(config maas.Config, err error) error {
-	found, remedy := maas.Explain(err)
-	return fmt.Errorf("%s: %s: %s", config.Endpoint, found, remedy)
 }
 
 // uses says what the API key may be used for; "" if its user is an administrator or not, as up to MAAS 3.7.
@@ -173,17 +166,12 @@ func uses(ctx context.Context, api *maas.Client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var may []string
-	for _, f := range found {
-		if f.Usable() {
-			may = append(may, f.What)
-		}
-	}
+	may := list.Where(found, func(f rights.Finding) bool { return f.Usable() })
 	if len(may) == 0 {
 		return "", errors.New("MAAS takes the API key, and its user has no entitlement that the manager could use " +
 			"(docs/security.md)")
 	}
-	return "which is for: " + strings.Join(may, "; "), nil
+	return "which is for: " + strings.Join(list.Each(may, func(f rights.Finding) string { return f.What }), "; "), nil
 }
 
 func given(dir, name string) bool {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -50,23 +51,23 @@ func selfContained(s *corev1.Secret) error {
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig in Secret %s: %w", client.ObjectKeyFromObject(s), err)
 	}
-	elsewhere := map[string]bool{}
+	var fields []string
+	note := func(field string, is bool) {
+		if is {
+			fields = append(fields, field)
+		}
+	}
 	for _, cluster := range config.Clusters {
-		elsewhere["certificate-authority"] = elsewhere["certificate-authority"] || cluster.CertificateAuthority != ""
+		note("certificate-authority", cluster.CertificateAuthority != "")
 	}
 	for _, user := range config.AuthInfos {
-		for field, given := range map[string]bool{
-			"client-certificate": user.ClientCertificate != "", "client-key": user.ClientKey != "",
-			"tokenFile": user.TokenFile != "",
-			"exec":      user.Exec != nil,
-		} {
-			elsewhere[field] = elsewhere[field] || given
-		}
+		note("client-certificate", user.ClientCertificate != "")
+		note("client-key", user.ClientKey != "")
+		note("exec", user.Exec != nil)
+		note("tokenFile", user.TokenFile != "")
 	}
-	for _, field := range []string{"certificate-authority", "client-certificate", "client-key", "exec", "tokenFile"} {
-		if elsewhere[field] {
-			return &foreignFileError{client.ObjectKeyFromObject(s), field}
-		}
+	if len(fields) > 0 {
+		return &foreignFileError{client.ObjectKeyFromObject(s), slices.Min(fields)}
 	}
 	return nil
 }

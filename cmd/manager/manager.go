@@ -51,11 +51,10 @@ const (
 
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		ipamv1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("making the scheme: %w", err)
-		}
+	add := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
+		infrav1.AddToScheme)
+	if err := add.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("making the scheme: %w", err)
 	}
 	return scheme, nil
 }
@@ -136,11 +135,9 @@ func lean(in any) (any, error) {
 }
 
 func addChecks(mgr ctrl.Manager) error {
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("adding the liveness check: %w", err)
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("adding the readiness check: %w", err)
+	err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+	if err != nil {
+		return fmt.Errorf("adding the checks of liveness and readiness: %w", err)
 	}
 	return nil
 }
