@@ -2,86 +2,60 @@
 
 package maas
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
-// complete reports whether a decoded response contains what was asked for. Other JSON, of a proxy for example, decodes
-// without an error too: null into an empty list of machines, which would then be taken for deleted.
+// completer is a response, or an item of a list, that knows whether it contains what was asked for.
+type completer interface{ complete() bool }
+
+// complete reports whether a decoded response contains what was asked for: a list exists, even if it is empty, and all
+// its items are valid. Other JSON, of a proxy for example, decodes without an error too: null into an empty list of
+// machines, which would then be taken for deleted.
 func complete(out any) bool {
-	switch out := out.(type) {
-	case *Machine:
-		return out.complete()
-	case *[]*Machine:
-		return all(*out, (*Machine).complete)
-	case *Device:
-		return out.complete()
-	case *[]*Device:
-		return all(*out, (*Device).complete)
-	case *composeAnswer:
-		return isSystemID(out.SystemID)
-	case *VMHost:
-		return out.complete()
-	case *[]VMHost:
-		return all(*out, VMHost.complete)
-	case *Interface:
-		return out.ID > 0
-	case *[]VLAN:
-		return all(*out, func(v VLAN) bool { return v.ID > 0 })
-	case *[]IPRange:
-		return all(*out, func(r IPRange) bool { return r.Start != "" && r.End != "" })
-	case *[]Range:
-		return all(*out, func(r Range) bool { return r.Start != "" && r.End != "" })
-	case *[]SubnetAddress:
-		return all(*out, func(a SubnetAddress) bool { return a.IP != "" })
-	case *DNSResource:
-		return out.complete()
-	case *[]DNSResource:
-		return all(*out, DNSResource.complete)
-	case *[]Ref:
-		return all(*out, func(r Ref) bool { return r.Name != "" })
-	case *[]Subnet:
-		return all(*out, func(s Subnet) bool { return s.ID > 0 && s.CIDR != "" })
-	case *[]Domain:
-		return all(*out, func(d Domain) bool { return d.Name != "" })
-	case *[]Image:
-		return all(*out, func(i Image) bool { return i.Name != "" && i.Architecture != "" })
-	case *ImageDetail:
-		return out.ID > 0 && out.Name != "" && out.Architecture != "" && out.Sets != nil
-	case *[]regionController:
-		return all(*out, func(r regionController) bool { return r.SystemID != "" })
-	case *Tag:
-		return out.complete()
-	case *[]Tag:
-		return all(*out, Tag.complete)
-	case *tagged:
-		return out.Added != nil && out.Removed != nil
-	case *IPAddress:
-		return out.IP != ""
-	case *User:
-		return out.Username != ""
-	case *powerAnswer:
-		return out.State != ""
-	case *versionAnswer:
-		return out.Version.Known()
+	if one, is := out.(completer); is {
+		return one.complete()
 	}
-	return true
+	list := reflect.Indirect(reflect.ValueOf(out))
+	if list.Kind() != reflect.Slice {
+		return true
+	}
+	for _, item := range list.Seq2() {
+		if one, is := item.Interface().(completer); is && !one.complete() {
+			return false
+		}
+	}
+	return !list.IsNil()
 }
 
-// all reports whether a list exists, even if it is empty, and all its items are valid.
-func all[T any](list []T, ok func(T) bool) bool {
-	return list != nil && !slices.ContainsFunc(list, func(item T) bool { return !ok(item) })
-}
-
-func (m *Machine) complete() bool { return m != nil && isSystemID(m.SystemID) }
-
-func (h VMHost) complete() bool { return h.ID > 0 && h.Name != "" }
+func (m *Machine) complete() bool         { return m != nil && isSystemID(m.SystemID) }
+func (d *Device) complete() bool          { return d != nil && isSystemID(d.SystemID) }
+func (a composeAnswer) complete() bool    { return isSystemID(a.SystemID) }
+func (h VMHost) complete() bool           { return h.ID > 0 && h.Name != "" }
+func (i *Interface) complete() bool       { return i.ID > 0 }
+func (v VLAN) complete() bool             { return v.ID > 0 }
+func (r IPRange) complete() bool          { return r.Start != "" && r.End != "" }
+func (r Range) complete() bool            { return r.Start != "" && r.End != "" }
+func (a SubnetAddress) complete() bool    { return a.IP != "" }
+func (r DNSResource) complete() bool      { return r.ID > 0 && r.FQDN != "" }
+func (r Ref) complete() bool              { return r.Name != "" }
+func (s Subnet) complete() bool           { return s.ID > 0 && s.CIDR != "" }
+func (d Domain) complete() bool           { return d.Name != "" }
+func (i Image) complete() bool            { return i.Name != "" && i.Architecture != "" }
+func (d ImageDetail) complete() bool      { return d.ID > 0 && d.Image.complete() && d.Sets != nil }
+func (r regionController) complete() bool { return r.SystemID != "" }
+func (t tagged) complete() bool           { return t.Added != nil && t.Removed != nil }
+func (a IPAddress) complete() bool        { return a.IP != "" }
+func (u User) complete() bool             { return u.Username != "" }
+func (a powerAnswer) complete() bool      { return a.State != "" }
+func (a versionAnswer) complete() bool    { return a.Version.Known() }
 
 // MAAS takes no other names. They become parts of paths.
 func (t Tag) complete() bool {
 	return t.Name != "" && !slices.ContainsFunc([]byte(t.Name),
 		func(c byte) bool { return c != '-' && c != '_' && !isSystemID(string(c)) })
 }
-
-func (r DNSResource) complete() bool { return r.ID > 0 && r.FQDN != "" }
 
 // isSystemID reports whether id is letters and digits, as system ids are. They become parts of paths.
 func isSystemID(id string) bool {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package maas is a typed client of MAAS's REST API 2.0.
+//
+// It signs and sends through gomaasapi, and adds what that lacks: contexts, kept-alive connections, a timeout for each
+// call, a rate limit, metrics, and typed errors. Each method names the endpoint it calls. "For administrators" is so up
+// to MAAS 3.7; from 3.8 on, it is for users with the entitlement that package rights names.
 package maas
 
 import (
@@ -70,9 +75,9 @@ func NewClient(config Config) (*Client, error) {
 		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
 	}
 	return &Client{
-		api: api, server: config.Server(), secret: config.secret(), base: newTransport(tlsConfig),
-		underWay: make(chan struct{}, maxUnderWay),
-		limiter:  rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
+		api: api, server: config.Server(), base: newTransport(tlsConfig), underWay: make(chan struct{}, maxUnderWay),
+		secret:  strings.Split(config.APIKey, ":")[2], // A valid key has three parts.
+		limiter: rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
 	}, nil
 }
 

@@ -90,14 +90,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// secret returns the secret part of the key; "" if the key is malformed.
-func (c Config) secret() string {
-	if parts := strings.Split(c.APIKey, ":"); len(parts) == 3 {
-		return parts[2]
-	}
-	return ""
-}
-
 // apiURL returns the versioned root of the API, with a trailing slash.
 func (c Config) apiURL() (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(c.Endpoint))

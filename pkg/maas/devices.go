@@ -23,8 +23,6 @@ type Device struct {
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
 }
 
-func (d *Device) complete() bool { return d != nil && isSystemID(d.SystemID) }
-
 // AsMachine returns a device as a machine that MAAS neither switches nor installs: whether it runs, others know.
 func (d *Device) AsMachine() *Machine {
 	return &Machine{
@@ -58,10 +56,8 @@ type DeviceFilter struct {
 
 // ListDevices returns the devices that the key's user sees (GET devices/): his own, and all if he may see them.
 func (c *Client) ListDevices(ctx context.Context, f DeviceFilter) ([]*Device, error) {
-	var devices []*Device
 	filter := MachineFilter{SystemIDs: f.SystemIDs, Hostnames: f.Hostnames, MACAddresses: f.MACAddresses}
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "devices/", params: filter.params(), list: true}, &devices)
-	return devices, err
+	return ask[[]*Device](ctx, c, call{method: http.MethodGet, endpoint: "devices/", params: filter.params(), list: true})
 }
 
 // GetDevice returns a device, whoever's it is (GET devices/{id}/). NotFound: there is none; machines have other ids.

@@ -27,25 +27,23 @@ const allocUserReserved = 4
 
 // Addresses returns the record's IP addresses, in MAAS's order.
 func (r *DNSResource) Addresses() []string {
-	addresses := make([]string, 0, len(r.IPAddresses))
-	for _, address := range r.IPAddresses {
-		if address.IP != "" {
-			addresses = append(addresses, address.IP)
-		}
-	}
-	return addresses
+	return r.addresses(func(int) bool { return true })
 }
 
 // Reserved returns the addresses of the record that users reserved. The others belong to machines or were found on the
 // network.
 func (r *DNSResource) Reserved() []string {
-	var reserved []string
+	return r.addresses(func(allocated int) bool { return allocated == allocUserReserved })
+}
+
+func (r *DNSResource) addresses(wanted func(allocated int) bool) []string {
+	addresses := []string{}
 	for _, address := range r.IPAddresses {
-		if address.IP != "" && address.AllocType == allocUserReserved {
-			reserved = append(reserved, address.IP)
+		if address.IP != "" && wanted(address.AllocType) {
+			addresses = append(addresses, address.IP)
 		}
 	}
-	return reserved
+	return addresses
 }
 
 // ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
@@ -26,8 +27,7 @@ func Explain(err error) (found, remedy string) {
 	var e *Error
 	switch {
 	case errors.As(err, &certificate):
-		return "MAAS's certificate can't be verified: " + certificateProblem(certificate.Err),
-			certificateRemedy(certificate.Err)
+		return explainCertificate(certificate.Err)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return "a server responds, and speaks no TLS", "the endpoint (--maas-endpoint) begins with http:// there, not with " +
 			"https://"
@@ -68,24 +68,18 @@ func IsElsewhere(err error) bool {
 	return errors.As(err, &e) && e.isElsewhere()
 }
 
-// certificateProblem leaves out what differs from try to try: Go's text for an expired one has the present time.
-func certificateProblem(problem error) string {
+// explainCertificate is Explain for a certificate that can't be verified. It leaves out what differs from try to try:
+// Go's text for an expired one has the present time.
+func explainCertificate(problem error) (found, remedy string) {
 	var invalid x509.CertificateInvalidError
-	if errors.As(problem, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil {
-		return fmt.Sprintf("it is valid from %s to %s", invalid.Cert.NotBefore.UTC().Format("2006-01-02"),
-			invalid.Cert.NotAfter.UTC().Format("2006-01-02"))
-	}
-	return problem.Error()
-}
-
-// certificateRemedy returns what helps against a certificate that can't be verified.
-func certificateRemedy(problem error) string {
-	var invalid x509.CertificateInvalidError
+	found = "MAAS's certificate can't be verified: "
 	switch {
-	case errors.As(problem, &invalid) && invalid.Reason == x509.Expired:
-		return "renew MAAS's certificate; if it is valid now, correct the clock here"
+	case errors.As(problem, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
+		from, to := invalid.Cert.NotBefore.UTC().Format(time.DateOnly), invalid.Cert.NotAfter.UTC().Format(time.DateOnly)
+		return found + "it is valid from " + from + " to " + to,
+			"renew MAAS's certificate; if it is valid now, correct the clock here"
 	case guard.Is[x509.HostnameError](problem):
-		return "the endpoint (--maas-endpoint) has to have a name that it is valid for"
+		return found + problem.Error(), "the endpoint (--maas-endpoint) has to have a name that it is valid for"
 	}
-	return "put the authority that signed it into caBundle (--maas-ca-file)"
+	return found + problem.Error(), "put the authority that signed it into caBundle (--maas-ca-file)"
 }

@@ -5,6 +5,7 @@ package maas
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"net/http"
 	"path"
@@ -63,12 +64,12 @@ type ImageFile struct {
 
 // ListImages returns the images (GET boot-resources/).
 func (c *Client) ListImages(ctx context.Context) ([]Image, error) {
-	return list[Image](ctx, c, "boot-resources/")
+	return askAll[Image](ctx, c, "boot-resources/")
 }
 
 // GetImage returns an image with its files (GET boot-resources/{id}/).
 func (c *Client) GetImage(ctx context.Context, id int) (ImageDetail, error) {
-	return c.imageCall(ctx, call{method: http.MethodGet, endpoint: "boot-resources/{id}/",
+	return ask[ImageDetail](ctx, c, call{method: http.MethodGet, endpoint: "boot-resources/{id}/",
 		args: []string{strconv.Itoa(id)}})
 }
 
@@ -92,12 +93,8 @@ type CreateImageParams struct {
 func (c *Client) CreateImage(ctx context.Context, permit Permit, p CreateImageParams) (ImageDetail, error) {
 	params := formOf("name", p.Name, "architecture", p.Architecture, "filetype", cmp.Or(p.FileType, "tgz"),
 		"sha256", p.SHA256, "size", strconv.FormatInt(p.Size, 10), "title", p.Title, "base_image", p.BaseImage)
-	return c.imageCall(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: params, slow: true,
+	return ask[ImageDetail](ctx, c, call{method: http.MethodPost, endpoint: "boot-resources/", params: params, slow: true,
 		permit: permit})
-}
-
-func (c *Client) imageCall(ctx context.Context, call call) (ImageDetail, error) {
-	return ask[ImageDetail](ctx, c, call)
 }
 
 // UploadImagePiece appends a piece to a file (PUT boot-resources/{id}/upload/{file}/, for administrators). MAAS does
@@ -121,7 +118,7 @@ func (c *Client) DeleteImage(ctx context.Context, permit Permit, id int) error {
 
 // CountRegionControllers returns how many region controllers MAAS has, for administrators (GET regioncontrollers/).
 func (c *Client) CountRegionControllers(ctx context.Context) (int, error) {
-	controllers, err := list[regionController](ctx, c, "regioncontrollers/")
+	controllers, err := askAll[regionController](ctx, c, "regioncontrollers/")
 	return len(controllers), err
 }
 
@@ -170,12 +167,8 @@ func (d ImageDetail) Newest() (newest ImageSet, found bool) {
 
 // Deployable reports whether MAAS has all files of one of the sets: it deploys the newest of these.
 func (d ImageDetail) Deployable() bool {
-	for _, set := range d.Sets {
-		if set.Complete && len(set.Files) > 0 {
-			return true
-		}
-	}
-	return false
+	sets := slices.Collect(maps.Values(d.Sets))
+	return slices.ContainsFunc(sets, func(set ImageSet) bool { return set.Complete && len(set.Files) > 0 })
 }
 
 // DeployName returns what a deployment calls the image: custom/NAME where MAAS has the bare name.

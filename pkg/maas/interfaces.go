@@ -3,13 +3,65 @@
 package maas
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 )
+
+// Interface is the part of a network interface that the provider uses.
+type Interface struct {
+	ID   int    `json:"id"`
+	Name string `json:"name"`
+	// Type is physical, bond, bridge or vlan.
+	Type       string `json:"type"`
+	MACAddress string `json:"mac_address"`
+	Vendor     string `json:"vendor"`
+	Product    string `json:"product"`
+	LinkSpeed  int    `json:"link_speed"` // in Mbit/s; 0: not known, or no link
+	// Tags that people gave the interface.
+	Tags []string `json:"tags"`
+	// Parents are the names of the interfaces that it contains, Children those of the bonds, bridges and VLANs on it.
+	Parents  []string `json:"parents"`
+	Children []string `json:"children"`
+	// Params are its MTU (mtu), and the parameters of a bond (bond_mode and so on) or a bridge.
+	Params InterfaceParams `json:"params"`
+	Links  []Link          `json:"links"`
+	// Discovered are addresses that MAAS found on the interface but did not assign.
+	Discovered []Link `json:"discovered"`
+	VLAN       *VLAN  `json:"vlan"`
+}
+
+// Subnets returns the subnets of the interface's addresses, those that MAAS assigned first.
+func (i *Interface) Subnets() (subnets []netip.Prefix) {
+	for _, link := range slices.Concat(i.Links, i.Discovered) {
+		if link.Subnet == nil {
+			continue
+		}
+		if subnet, err := netip.ParsePrefix(link.Subnet.CIDR); err == nil {
+			subnets = append(subnets, subnet.Masked())
+		}
+	}
+	return subnets
+}
+
+// VLAN is the part of MAAS's VLAN object that the provider uses.
+type VLAN struct {
+	ID       int `json:"id"`
+	VID      int `json:"vid"` // 0: untagged
+	FabricID int `json:"fabric_id"`
+	// DHCP: MAAS serves DHCP there. Relay: the VLAN whose servers serve it, as MAAS shows it, or nil.
+	DHCP  bool `json:"dhcp_on"`
+	Relay any  `json:"relay_vlan"`
+}
+
+// Bootable reports whether machines can boot from the VLAN.
+func (v *VLAN) Bootable() bool { return v != nil && (v.DHCP || v.Relay != nil) }
 
 // Types of an Interface.
 const (
@@ -109,10 +161,7 @@ func (c *Client) UpdateInterface(
 		}
 	}
 	setAll(form, update.Params)
-	return askFor[Interface](ctx, c, call{
-		method: http.MethodPut, endpoint: "nodes/{id}/interfaces/{id}/", args: []string{systemID, strconv.Itoa(interfaceID)},
-		params: form, permit: permit,
-	})
+	return c.interfaceCall(ctx, call{method: http.MethodPut, params: form, permit: permit}, systemID, interfaceID)
 }
 
 // DeleteInterface deletes an interface, and what contains nothing else (DELETE nodes/{id}/interfaces/{id}/). NotFound:
@@ -122,6 +171,69 @@ func (c *Client) DeleteInterface(ctx context.Context, permit Permit, systemID st
 		method: http.MethodDelete, endpoint: "nodes/{id}/interfaces/{id}/",
 		args: []string{systemID, strconv.Itoa(interfaceID)}, permit: permit,
 	}, nil)
+}
+
+// Link connects an interface to a subnet.
+type Link struct {
+	ID int `json:"id"`
+	// Mode is auto, static, dhcp or link_up.
+	Mode string `json:"mode"`
+	// IPAddress is "" while an auto link has none.
+	IPAddress string  `json:"ip_address"`
+	Subnet    *Subnet `json:"subnet"`
+}
+
+// Link modes of LinkParams and Link.
+const (
+	// LinkModeAuto: MAAS chooses an address of the subnet when the machine is deployed, and frees it when the machine
+	// is released.
+	LinkModeAuto = "auto"
+	// LinkModeDHCP: the machine gets its address by DHCP.
+	LinkModeDHCP = "dhcp"
+	// LinkModeStatic: the interface has the address until the link is removed. A release keeps it.
+	LinkModeStatic = "static"
+	// LinkModeLinkUp: the interface is up, without an address.
+	LinkModeLinkUp = "link_up"
+)
+
+// LinkParams are the parameters of op=link_subnet.
+type LinkParams struct {
+	Mode string
+	// SubnetID must be given for auto and static links. Without Replace it must be on the interface's VLAN.
+	SubnetID int
+	// Subnet is the CIDR instead of the id; if several have it, MAAS refuses it.
+	Subnet    string
+	IPAddress string // for static links; "": MAAS chooses it
+	// Replace removes all other links (force), and moves the interface to the subnet's VLAN. MAAS refuses to replace a
+	// dhcp link by another dhcp link.
+	Replace bool
+}
+
+// LinkSubnet gives an interface an address (POST nodes/{id}/interfaces/{id}/ op=link_subnet). NotFound: the address is
+// in use, or the machine is gone. Conflict: the machine is not New, Ready, Allocated or Broken, or the address is
+// reserved for another MAC address. Invalid, with the field ip_address: it lies in a dynamic range, or outside of the
+// subnet.
+func (c *Client) LinkSubnet(
+	ctx context.Context, permit Permit, systemID string, interfaceID int, p LinkParams,
+) (*Interface, error) {
+	form := formOf("mode", p.Mode, "subnet", cmp.Or(p.Subnet, number(p.SubnetID)), "ip_address", p.IPAddress,
+		"force", yes(p.Replace))
+	return c.interfaceCall(ctx, call{method: http.MethodPost, op: "link_subnet", params: form, permit: permit}, systemID,
+		interfaceID)
+}
+
+// UnlinkSubnet removes a link (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is
+// no such link.
+func (c *Client) UnlinkSubnet(
+	ctx context.Context, permit Permit, systemID string, interfaceID, linkID int,
+) (*Interface, error) {
+	return c.interfaceCall(ctx, call{method: http.MethodPost, op: "unlink_subnet",
+		params: url.Values{"id": {strconv.Itoa(linkID)}}, permit: permit}, systemID, interfaceID)
+}
+
+func (c *Client) interfaceCall(ctx context.Context, call call, systemID string, id int) (*Interface, error) {
+	call.endpoint, call.args = "nodes/{id}/interfaces/{id}/", []string{systemID, strconv.Itoa(id)}
+	return askFor[Interface](ctx, c, call)
 }
 
 // ListVLANs returns the VLANs of a fabric (GET fabrics/{id}/vlans/).

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"strconv"
 )
 
 // IPAddress is an address that MAAS knows.
@@ -54,7 +55,59 @@ func (r IPRange) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.
 
 // ListIPRanges returns the IP ranges of all subnets (GET ipranges/).
 func (c *Client) ListIPRanges(ctx context.Context) ([]IPRange, error) {
-	return list[IPRange](ctx, c, "ipranges/")
+	return askAll[IPRange](ctx, c, "ipranges/")
+}
+
+// AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. It gives such an address
+// away.
+const AddressDiscovered = 6
+
+// SubnetAddress is an address of a subnet that something has.
+type SubnetAddress struct {
+	IP   string `json:"ip"`
+	Type int    `json:"alloc_type"`
+	// User has reserved it; "" if it is a machine's.
+	User string `json:"user"`
+	// Node has it; the zero value if it is reserved.
+	Node struct {
+		SystemID string `json:"system_id"`
+		Hostname string `json:"hostname"`
+	} `json:"node_summary"`
+}
+
+// SubnetAddresses returns the addresses of a subnet that something has (GET subnets/{id}/ op=ip_addresses).
+func (c *Client) SubnetAddresses(ctx context.Context, subnetID int) ([]SubnetAddress, error) {
+	return ask[[]SubnetAddress](ctx, c, call{
+		method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: "ip_addresses",
+	})
+}
+
+// PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
+const PurposeDynamic = "dynamic"
+
+// Range is a part of a subnet.
+type Range struct {
+	Start   string   `json:"start"`
+	End     string   `json:"end"`
+	Purpose []string `json:"purpose"` // what it is in use for
+}
+
+// Contains reports whether an address lies in the range.
+func (r Range) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
+
+// UsedRanges returns the used ranges of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
+func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
+	return c.ranges(ctx, subnetID, "reserved_ip_ranges")
+}
+
+// FreeRanges returns the free ranges of a subnet (GET subnets/{id}/ op=unreserved_ip_ranges).
+func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) {
+	return c.ranges(ctx, subnetID, "unreserved_ip_ranges")
+}
+
+func (c *Client) ranges(ctx context.Context, subnetID int, op string) ([]Range, error) {
+	return ask[[]Range](ctx, c, call{method: http.MethodGet, endpoint: "subnets/{id}/",
+		args: []string{strconv.Itoa(subnetID)}, op: op})
 }
 
 func isBetween(ip netip.Addr, start, end string) bool {
@@ -66,9 +119,6 @@ func isBetween(ip netip.Addr, start, end string) bool {
 // SameAddress reports whether two texts are the same IP address in any notation.
 func SameAddress(a, b string) bool {
 	left, err := netip.ParseAddr(a)
-	if err != nil {
-		return false
-	}
-	right, err := netip.ParseAddr(b)
-	return err == nil && left == right
+	right, bad := netip.ParseAddr(b)
+	return err == nil && bad == nil && left == right
 }

@@ -5,12 +5,14 @@ package maas
 import (
 	"context"
 	"encoding/base64"
+	"maps"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // Status is the state of a machine, with MAAS's numbers.
@@ -140,15 +142,58 @@ type Partition struct {
 	Filesystem *Filesystem `json:"filesystem"`
 }
 
-// PhysicalAddresses returns the MAC addresses of the machine's network cards.
-func (m *Machine) PhysicalAddresses() []string {
-	var all []string
-	for _, nic := range m.Interfaces {
-		if nic.Type == "physical" {
-			all = append(all, nic.MACAddress)
+// HardwareInfo is what commissioning found out about a machine (GET machines/, hardware_info). MAAS says "Unknown"
+// where it found nothing.
+type HardwareInfo struct {
+	Vendor  string `json:"system_vendor"`
+	Product string `json:"system_product"`
+	Serial  string `json:"system_serial"`
+}
+
+// TestStatus is the result of a machine's hardware tests that counts most in MAAS's order. Results that another user
+// has suppressed in MAAS do not count.
+type TestStatus int
+
+// The results, with MAAS's numbers. It shows tests that timed out, or could not be set up, as failed.
+const (
+	TestsNone     TestStatus = -1 // no test was ever begun
+	TestsPending  TestStatus = 0
+	TestsRunning  TestStatus = 1
+	TestsPassed   TestStatus = 2
+	TestsFailed   TestStatus = 3
+	TestsAborted  TestStatus = 5
+	TestsDegraded TestStatus = 6
+)
+
+// Tests are the results of a machine's hardware tests (GET machines/): all together, and by what was tested.
+type Tests struct {
+	All       TestStatus `json:"testing_status"`
+	CPU       TestStatus `json:"cpu_test_status"`
+	Memory    TestStatus `json:"memory_test_status"`
+	Storage   TestStatus `json:"storage_test_status"`
+	Network   TestStatus `json:"network_test_status"`
+	Interface TestStatus `json:"interface_test_status"`
+	Other     TestStatus `json:"other_test_status"`
+}
+
+// With returns what was tested with a result.
+func (t Tests) With(status TestStatus) (tested []string) {
+	for _, one := range []struct {
+		name   string
+		status TestStatus
+	}{{"CPU", t.CPU}, {"memory", t.Memory}, {"storage", t.Storage}, {"network", t.Network},
+		{"network interfaces", t.Interface}, {"other hardware", t.Other}} {
+		if one.status == status {
+			tested = append(tested, one.name)
 		}
 	}
-	return all
+	return tested
+}
+
+// PhysicalAddresses returns the MAC addresses of the machine's network cards.
+func (m *Machine) PhysicalAddresses() []string {
+	cards := list.Where(m.Interfaces, func(i *Interface) bool { return i.Type == InterfacePhysical })
+	return list.Each(cards, func(i *Interface) string { return i.MACAddress })
 }
 
 // HostName returns the name of the VM host that the machine is on, or "" for bare metal.
@@ -199,16 +244,18 @@ type MachineFilter struct {
 // holds the path.
 const maxQuery = 6<<10 - 512
 
+// fields are those of the filter, by MAAS's names.
+func (f *MachineFilter) fields() map[string]*[]string {
+	return map[string]*[]string{
+		"id": &f.SystemIDs, "hostname": &f.Hostnames, "agent_name": &f.AgentNames, "not_agent_name": &f.NotAgentNames,
+		"pod": &f.VMHosts, "mac_address": &f.MACAddresses, "pool": &f.Pools, "status": &f.Statuses,
+	}
+}
+
 func (f MachineFilter) params() url.Values {
 	params := url.Values{}
-	for key, values := range map[string][]string{
-		"id": f.SystemIDs, "hostname": f.Hostnames, "agent_name": f.AgentNames, "not_agent_name": f.NotAgentNames,
-		"pod":         f.VMHosts,
-		"mac_address": f.MACAddresses, "pool": f.Pools, "status": f.Statuses,
-	} {
-		for _, value := range values {
-			params.Add(key, value)
-		}
+	for key, values := range f.fields() {
+		params[key] = *values
 	}
 	return params
 }
@@ -223,13 +270,10 @@ func JoinFilters(filters []MachineFilter) []MachineFilter {
 		if length += more; length > maxQuery {
 			joined, length = append(joined, MachineFilter{}), more
 		}
-		last := &joined[len(joined)-1]
-		last.SystemIDs = append(last.SystemIDs, f.SystemIDs...)
-		last.Hostnames = append(last.Hostnames, f.Hostnames...)
-		last.AgentNames = append(last.AgentNames, f.AgentNames...)
-		last.NotAgentNames = append(last.NotAgentNames, f.NotAgentNames...)
-		last.VMHosts = append(last.VMHosts, f.VMHosts...)
-		last.MACAddresses = append(last.MACAddresses, f.MACAddresses...)
+		last := joined[len(joined)-1].fields()
+		for key, values := range f.fields() {
+			*last[key] = append(*last[key], *values...)
+		}
 	}
 	return joined
 }
@@ -241,8 +285,29 @@ func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Mac
 		list: true})
 }
 
-// InstanceNames returns the names of VMs on their LXD hosts, by system id (GET machines/ op=power_parameters). They
-// don't change when a machine is renamed. Forbidden: the key's user may not read them.
+// PowerTypeLXD is the power driver of VMs on LXD hosts.
+const PowerTypeLXD = "lxd"
+
+// Instance is how MAAS switches a machine, as far as it tells VMs on LXD hosts apart.
+type Instance struct {
+	// Name is the VM's on its host; "" for a machine that is none. It does not change when the machine is renamed.
+	Name string `json:"instance_name"`
+	// PowerAddress is where MAAS reaches the host: host:port, or a URL.
+	PowerAddress string `json:"power_address"`
+	// Certificate (PEM) is MAAS's identity towards the host.
+	Certificate string `json:"certificate"`
+}
+
+// Instances returns how MAAS switches its machines, by system id (GET machines/ op=power_parameters, for
+// administrators): all, or those of the ids. Of VMs that MAAS composed on VM hosts it still tells when it has no VM
+// hosts any more. The parameters also hold credentials; nothing else is read.
+func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string]Instance, error) {
+	return ask[map[string]Instance](ctx, c, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters",
+		params: url.Values{"id": systemIDs}, list: true})
+}
+
+// InstanceNames returns the names of VMs on their LXD hosts, by system id: see Instances. Forbidden: the key's user may
+// not read them.
 func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[string]string, error) {
 	if len(systemIDs) == 0 {
 		return nil, nil // Without ids, MAAS would return all machines.
@@ -313,16 +378,11 @@ func (p AllocateParams) form() url.Values {
 // exclude machines from an allocation by what only we know of them: MAAS's forms lack not_system_id. Names with
 // the characters of constraints are left out; MAAS has none.
 func notOf(hostnames []string) string {
-	var pairs []string
-	for _, name := range hostnames {
-		if name != "" && !strings.ContainsAny(name, ";:,= ") {
-			pairs = append(pairs, "not_hostname="+name)
-		}
-	}
-	if len(pairs) == 0 {
+	names := list.Where(hostnames, func(name string) bool { return name != "" && !strings.ContainsAny(name, ";:,= ") })
+	if len(names) == 0 {
 		return ""
 	}
-	return "other:" + strings.Join(pairs, ",")
+	return "other:not_hostname=" + strings.Join(names, ",not_hostname=")
 }
 
 // DeployParams are the parameters of op=deploy.
@@ -427,9 +487,8 @@ func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, co
 // QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/
 // op=query_power_state): PowerOn, PowerOff, PowerError, or PowerUnknown.
 func (c *Client) QueryPower(ctx context.Context, systemID string) (string, error) {
-	var power powerAnswer
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "machines/{id}/", args: []string{systemID},
-		op: "query_power_state", slow: true}, &power)
+	power, err := ask[powerAnswer](ctx, c, call{method: http.MethodGet, endpoint: "machines/{id}/",
+		args: []string{systemID}, op: "query_power_state", slow: true})
 	return power.State, err
 }
 
@@ -445,6 +504,35 @@ func (c *Client) SetWorkloadAnnotations(
 ) (*Machine, error) {
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations",
 		params: setAll(url.Values{}, annotations), permit: permit}, systemID)
+}
+
+// StorageLayout is how MAAS partitions a machine's disks.
+type StorageLayout struct {
+	// Name is MAAS's: flat, lvm, bcache, vmfs6, vmfs7, custom or blank.
+	Name string
+	// RootDevice is the id of the disk that gets the root; 0 is the boot disk. What the firmware reads stays on the
+	// boot disk.
+	RootDevice int
+	// Options are further parameters of op=set_storage_layout, for example vg_name.
+	Options map[string]string
+}
+
+// SetStorageLayout replaces what the disks hold (POST machines/{id}/ op=set_storage_layout, for administrators).
+// Conflict: the machine is not StatusReady. Invalid: it can't have the layout; then nothing has changed.
+func (c *Client) SetStorageLayout(
+	ctx context.Context, permit Permit, systemID string, layout StorageLayout,
+) (*Machine, error) {
+	form := setAll(url.Values{}, layout.Options)
+	maps.Copy(form, formOf("storage_layout", layout.Name, "root_device", number(layout.RootDevice)))
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_storage_layout", params: form, permit: permit},
+		systemID)
+}
+
+// RestoreStorage gives a machine the region's default layout (POST machines/{id}/ op=restore_storage_configuration, for
+// administrators), whatever it had before SetStorageLayout. Conflict: it is neither StatusReady nor
+// StatusFailedTesting.
+func (c *Client) RestoreStorage(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
+	return c.machineCall(ctx, call{method: http.MethodPost, op: "restore_storage_configuration", permit: permit}, systemID)
 }
 
 // DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
@@ -491,52 +579,3 @@ func yes(is bool) string {
 	}
 	return ""
 }
-
-// Interface is the part of a network interface that the provider uses.
-type Interface struct {
-	ID   int    `json:"id"`
-	Name string `json:"name"`
-	// Type is physical, bond, bridge or vlan.
-	Type       string `json:"type"`
-	MACAddress string `json:"mac_address"`
-	Vendor     string `json:"vendor"`
-	Product    string `json:"product"`
-	LinkSpeed  int    `json:"link_speed"` // in Mbit/s; 0: not known, or no link
-	// Tags that people gave the interface.
-	Tags []string `json:"tags"`
-	// Parents are the names of the interfaces that it contains, Children those of the bonds, bridges and VLANs on it.
-	Parents  []string `json:"parents"`
-	Children []string `json:"children"`
-	// Params are its MTU (mtu), and the parameters of a bond (bond_mode and so on) or a bridge.
-	Params InterfaceParams `json:"params"`
-	Links  []Link          `json:"links"`
-	// Discovered are addresses that MAAS found on the interface but did not assign.
-	Discovered []Link `json:"discovered"`
-	VLAN       *VLAN  `json:"vlan"`
-}
-
-// Subnets returns the subnets of the interface's addresses, those that MAAS assigned first.
-func (i *Interface) Subnets() (subnets []netip.Prefix) {
-	for _, link := range slices.Concat(i.Links, i.Discovered) {
-		if link.Subnet == nil {
-			continue
-		}
-		if subnet, err := netip.ParsePrefix(link.Subnet.CIDR); err == nil {
-			subnets = append(subnets, subnet.Masked())
-		}
-	}
-	return subnets
-}
-
-// VLAN is the part of MAAS's VLAN object that the provider uses.
-type VLAN struct {
-	ID       int `json:"id"`
-	VID      int `json:"vid"` // 0: untagged
-	FabricID int `json:"fabric_id"`
-	// DHCP: MAAS serves DHCP there. Relay: the VLAN whose servers serve it, as MAAS shows it, or nil.
-	DHCP  bool `json:"dhcp_on"`
-	Relay any  `json:"relay_vlan"`
-}
-
-// Bootable reports whether machines can boot from the VLAN.
-func (v *VLAN) Bootable() bool { return v != nil && (v.DHCP || v.Relay != nil) }

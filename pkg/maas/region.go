@@ -32,22 +32,22 @@ type Domain struct {
 
 // ListZones returns the zones (GET zones/).
 func (c *Client) ListZones(ctx context.Context) ([]Ref, error) {
-	return list[Ref](ctx, c, "zones/")
+	return askAll[Ref](ctx, c, "zones/")
 }
 
 // ListSubnets returns the subnets (GET subnets/).
 func (c *Client) ListSubnets(ctx context.Context) ([]Subnet, error) {
-	return list[Subnet](ctx, c, "subnets/")
+	return askAll[Subnet](ctx, c, "subnets/")
 }
 
 // ListDomains returns the DNS domains (GET domains/).
 func (c *Client) ListDomains(ctx context.Context) ([]Domain, error) {
-	return list[Domain](ctx, c, "domains/")
+	return askAll[Domain](ctx, c, "domains/")
 }
 
 // ListResourcePools returns the resource pools (GET resourcepools/).
 func (c *Client) ListResourcePools(ctx context.Context) ([]Ref, error) {
-	return list[Ref](ctx, c, "resourcepools/")
+	return askAll[Ref](ctx, c, "resourcepools/")
 }
 
 // User is the MAAS user that an API key belongs to.
@@ -68,11 +68,10 @@ type versionAnswer struct {
 
 // Version returns MAAS's version (GET version/, which needs no key).
 func (c *Client) Version(ctx context.Context) (Version, error) {
-	var version versionAnswer
-	err := c.do(ctx, call{method: http.MethodGet, endpoint: "version/"}, &version)
+	version, err := ask[versionAnswer](ctx, c, call{method: http.MethodGet, endpoint: "version/"})
 	return version.Version, err
 }
 
-func list[T any](ctx context.Context, c *Client, endpoint string) ([]T, error) {
+func askAll[T any](ctx context.Context, c *Client, endpoint string) ([]T, error) {
 	return ask[[]T](ctx, c, call{method: http.MethodGet, endpoint: endpoint})
 }

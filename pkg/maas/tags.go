@@ -18,7 +18,7 @@ type Tag struct {
 }
 
 // ListTags returns the tags (GET tags/).
-func (c *Client) ListTags(ctx context.Context) ([]Tag, error) { return list[Tag](ctx, c, "tags/") }
+func (c *Client) ListTags(ctx context.Context) ([]Tag, error) { return askAll[Tag](ctx, c, "tags/") }
 
 // CreateTag creates a tag (POST tags/). Invalid with the field name: there is one of this name, or MAAS takes no such
 // name. Forbidden: the key's user may not change tags.
@@ -55,14 +55,11 @@ type tagged struct {
 // has the tag already. NotFound: there is no such tag, or no such machine. Forbidden: the key's user may not change
 // tags.
 func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID string) error {
-	var done tagged
 	put := tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"add": {systemID}},
 		permit: permit})
-	if err := c.do(ctx, put, &done); err != nil {
+	done, err := ask[tagged](ctx, c, put)
+	if err != nil || *done.Added > 0 {
 		return err
-	}
-	if *done.Added > 0 {
-		return nil
 	}
 	missing := put.fail(http.StatusOK, "MAAS has no machine "+systemID, nil)
 	missing.Kind = NotFound

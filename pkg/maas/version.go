@@ -5,8 +5,9 @@ package maas
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Version is the version of a MAAS. The zero Version is an unknown one, older than all others. What a MAAS can do, ask
@@ -21,23 +22,15 @@ var (
 
 // ParseVersion reads a version as MAAS writes it: it returns 3.6.5 for 3.6.5, and 3.7.0 for 3.7 and 3.7.0~beta1.
 func ParseVersion(text string) (Version, error) {
-	parts := append(strings.SplitN(text, ".", 3), "", "")
-	major, ok := leadingNumber(parts[0])
-	if !ok || major == 0 || strconv.Itoa(major) != parts[0] {
+	parsed, err := version.ParseGeneric(text)
+	if err != nil {
 		return Version{}, fmt.Errorf("%q is no version of MAAS", text)
 	}
-	minor, ok := leadingNumber(parts[1])
-	if !ok {
+	v := Version{int(parsed.Major()), int(parsed.Minor()), int(parsed.Patch())}
+	if v.Major == 0 || !strings.HasPrefix(text, v.Series()) {
 		return Version{}, fmt.Errorf("%q is no version of MAAS", text)
 	}
-	point, _ := leadingNumber(parts[2])
-	return Version{major, minor, point}, nil
-}
-
-func leadingNumber(text string) (n int, ok bool) {
-	end := strings.IndexFunc(text+" ", func(r rune) bool { return r < '0' || r > '9' })
-	n, err := strconv.Atoi(text[:end])
-	return n, err == nil
+	return v, nil
 }
 
 // UnmarshalText is ParseVersion: a response with anything else is not MAAS's.

@@ -55,7 +55,7 @@ type StoragePool struct {
 
 // ListVMHosts returns the VM hosts (GET vm-hosts/). Gone: this MAAS has no VM hosts.
 func (c *Client) ListVMHosts(ctx context.Context) ([]VMHost, error) {
-	return list[VMHost](ctx, c, "vm-hosts/")
+	return askAll[VMHost](ctx, c, "vm-hosts/")
 }
 
 // GetVMHost returns a VM host (GET vm-hosts/{id}/). NotFound: it is gone.
@@ -166,10 +166,9 @@ func (c *Client) Compose(ctx context.Context, permit Permit, hostID int, p Compo
 	form := formOf("hostname", p.Hostname, "cores", number(p.Cores), "memory", number(p.Memory), "storage", p.Storage,
 		"interfaces", p.Interfaces, "zone", strconv.Itoa(p.ZoneID), "pool", strconv.Itoa(p.PoolID),
 		"skip_commissioning", yes(p.SkipCommissioning))
-	var composed composeAnswer
-	err := c.do(ctx, call{
+	composed, err := ask[composeAnswer](ctx, c, call{
 		method: http.MethodPost, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "compose",
 		params: form, slow: true, permit: permit,
-	}, &composed)
+	})
 	return composed.SystemID, err
 }
