@@ -95,22 +95,16 @@ func (s *Sending) gotConn(info httptrace.GotConnInfo) {
 }
 
 // IsLate reports whether it was too late to send the request.
-func (s *Sending) IsLate() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.late
-}
+func (s *Sending) IsLate() bool { return s.is(&s.late) }
 
 // IsConnected reports whether there was a connection for the request: the server may have it.
-func (s *Sending) IsConnected() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connected
-}
+func (s *Sending) IsConnected() bool { return s.is(&s.connected) }
 
 // IsRepeated reports whether the server may have the request twice.
-func (s *Sending) IsRepeated() bool {
+func (s *Sending) IsRepeated() bool { return s.is(&s.again) }
+
+func (s *Sending) is(state *bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.again
+	return *state
 }

@@ -4,3 +4,11 @@
 // silent, broken or hostile, and this process may be paused anywhere. A response has bounds, nothing is sent after its
 // time, a server that does not respond is only probed, and whoever waits holds no worker.
 package guard
+
+import "errors"
+
+// Is reports whether an error is of a type, or wraps one that is.
+func Is[E error](err error) bool {
+	_, is := errors.AsType[E](err)
+	return is
+}
