@@ -112,11 +112,8 @@ func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error)
 	}
 	err := wait.PollUntilContextTimeout(ctx, goneInterval, goneTimeout, true, func(ctx context.Context) (bool, error) {
 		_, err := r.Client.GetMachine(ctx, m.SystemID)
-		if errors.Is(err, maas.NotFound) {
-			return true, nil
-		}
-		if errors.Is(err, maas.Unavailable) {
-			err = nil
+		if errors.Is(err, maas.NotFound) || errors.Is(err, maas.Unavailable) {
+			return errors.Is(err, maas.NotFound), nil
 		}
 		return false, err
 	})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
@@ -68,15 +69,10 @@ func (w *Watchlist) Knows(findings []Finding) bool {
 
 // Orphans returns all findings that were reported and still exist, sorted by hostname.
 func (w *Watchlist) Orphans() []Finding {
-	var list []Finding
-	for _, s := range w.seen {
-		if s.reported {
-			list = append(list, s.Finding)
-		}
-	}
-	slices.SortFunc(list, func(a, b Finding) int {
+	reported := slices.DeleteFunc(slices.Collect(maps.Values(w.seen)), func(s sighting) bool { return !s.reported })
+	slices.SortFunc(reported, func(a, b sighting) int {
 		return cmp.Or(cmp.Compare(a.Machine.Hostname, b.Machine.Hostname),
 			cmp.Compare(a.Machine.SystemID, b.Machine.SystemID))
 	})
-	return list
+	return list.Each(reported, func(s sighting) Finding { return s.Finding })
 }

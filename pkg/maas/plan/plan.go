@@ -47,6 +47,26 @@ type Step struct {
 	Seconds int `json:"seconds,omitempty"`
 }
 
+// Calls are how many calls to MAAS a machine takes at most, beside the lists that all machines share and the DNS record
+// of the cluster's endpoint. 0 is not known.
+type Calls struct{ Create, Delete int }
+
+// On returns those of a VM on a host: they are not known where VMs are made through LXD's own API.
+func (c Calls) On(host lxd.Host) Calls {
+	if host.IsDirect() {
+		return Calls{}
+	}
+	return c
+}
+
+// What a machine takes. A test of the manager counts the calls.
+var (
+	CallsForVM               = Calls{Create: 5, Delete: 4}
+	CallsForVMWithAddress    = Calls{Create: 6, Delete: 4} // with a static address, from the spec or a pool
+	CallsForMetal            = Calls{Create: 4, Delete: 2}
+	CallsForMetalWithAddress = Calls{Create: 5, Delete: 6} // acquired once more, to take the address off
+)
+
 // Source is what machines are made from: a template, as its cluster sees MAAS.
 type Source struct {
 	// VM is the spec of VMs; nil for bare metal. VM.Cluster names the VMs that it is spread among.
@@ -98,10 +118,8 @@ type Simulation struct {
 // New returns a simulation that begins with the machines that are there.
 func New(machines []Machine) *Simulation {
 	s := &Simulation{trial: lxd.NewTrial(), machines: slices.Clone(machines), inUse: map[string]bool{}}
-	for i := range s.machines {
-		if id := s.machines[i].SystemID; id != "" {
-			s.inUse[id] = true
-		}
+	for _, m := range s.machines {
+		s.inUse[m.SystemID] = true
 	}
 	return s
 }
@@ -123,13 +141,8 @@ func (s *Simulation) of(cluster, owner string) []Machine {
 
 // peers are the machines that a VM is spread among.
 func (s *Simulation) peers(among string) []lxd.Peer {
-	var peers []lxd.Peer
-	for i := range s.machines {
-		if m := &s.machines[i]; m.Among == among && (m.Host != "" || m.Zone != "") {
-			peers = append(peers, lxd.Peer{VM: m.VM, Host: m.Host, Zone: m.Zone})
-		}
-	}
-	return peers
+	there := list.Where(s.machines, func(m Machine) bool { return m.Among == among && (m.Host != "" || m.Zone != "") })
+	return list.Each(there, func(m Machine) lxd.Peer { return lxd.Peer{VM: m.VM, Host: m.Host, Zone: m.Zone} })
 }
 
 // attempt makes a machine of a group where it fits. The step is not added if it does not.
@@ -211,19 +224,15 @@ func (s *Simulation) place(m *Machine, source *Source, zone string) error {
 func (s *Simulation) allocate(m *Machine, source *Source, zone string) error {
 	constraints := source.Constraints
 	constraints.Zone = cmp.Or(zone, constraints.Zone)
-	var best *maas.Machine
-	for _, candidate := range source.Metal {
-		if s.inUse[candidate.SystemID] || machine.Misfit(candidate, constraints) != "" || !source.canStore(candidate) {
-			continue
-		}
-		if best == nil || cmp.Or(cmp.Compare(cost(candidate), cost(best)),
-			cmp.Compare(candidate.SystemID, best.SystemID)) < 0 {
-			best = candidate
-		}
-	}
-	if best == nil {
+	fit := list.Where(source.Metal, func(m *maas.Machine) bool {
+		return !s.inUse[m.SystemID] && machine.Misfit(m, constraints) == "" && source.canStore(m)
+	})
+	if len(fit) == 0 {
 		return errNoMachine
 	}
+	best := slices.MinFunc(fit, func(a, b *maas.Machine) int {
+		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(a.SystemID, b.SystemID))
+	})
 	s.inUse[best.SystemID] = true
 	m.SystemID, m.Zone = best.SystemID, best.Zone.Name
 	return nil

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
@@ -77,9 +78,9 @@ func (s *Simulation) Roll(g *Group) bool {
 			}
 			return false
 		}
-		at := g.first(old)
-		s.remove(old[at])
-		old, refused = slices.Delete(old, at, at+1), nil
+		goes := g.first(old)
+		s.remove(goes)
+		old, refused = list.Where(old, func(m Machine) bool { return m.Name != goes.Name }), nil
 	}
 	return true
 }
@@ -94,21 +95,17 @@ func (g *Group) mayGo(old, made int, waits bool) bool {
 
 // first returns which of the old machines goes first: of a control plane one of the zone with the most of them, and the
 // oldest of those.
-func (g *Group) first(old []Machine) int {
+func (g *Group) first(old []Machine) Machine {
 	if !g.ControlPlane {
-		return 0
+		return old[0]
 	}
 	inZone := map[string]int{}
-	for i := range old {
-		inZone[old[i].Zone]++
+	for _, m := range old {
+		inZone[m.Zone]++
 	}
-	best := 0
-	for i := range old {
-		if cmp.Or(inZone[old[i].Zone]-inZone[old[best].Zone], cmp.Compare(old[best].Order, old[i].Order)) > 0 {
-			best = i
-		}
-	}
-	return best
+	return slices.MaxFunc(old, func(a, b Machine) int {
+		return cmp.Or(inZone[a.Zone]-inZone[b.Zone], cmp.Compare(b.Order, a.Order))
+	})
 }
 
 // zone returns where the next machine of a group goes: a control plane to the zone with the fewest new ones, then with

@@ -3,8 +3,10 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -100,18 +102,17 @@ func (r *Record) Again(op Op) (refusal, err error) {
 // tried remembers that a call failed, and returns its error.
 func (r *Record) tried(op Op, err error) error {
 	var answer *maas.Error
+	this := attempt{r.object.GetUID(), op}
 	switch {
 	// Other credentials are used at once.
 	case !errors.As(err, &answer), answer.NotSent, errors.Is(err, maas.Unauthorized):
-		r.records.remember(attempt{r.object.GetUID(), op}, err, 0)
+		r.records.remember(this, err, 0)
 	case !maas.HadNoEffect(err):
 		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.
-		r.records.remember(attempt{r.object.GetUID(), op}, err, r.records.SettleTime)
+		r.records.remember(this, err, r.records.SettleTime)
 		return &LostError{Op: op, Left: r.records.SettleTime, cause: err}
-	case answer.RetryAfter > 0:
-		r.records.remember(attempt{r.object.GetUID(), op}, err, answer.RetryAfter)
 	default:
-		r.records.remember(attempt{r.object.GetUID(), op}, err, refusedPause)
+		r.records.remember(this, err, cmp.Or(answer.RetryAfter, refusedPause))
 	}
 	return err
 }
@@ -121,11 +122,7 @@ func (s *Records) remember(a attempt, err error, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for other, f := range s.failures {
-		if now.After(f.until.Add(remembered)) {
-			delete(s.failures, other)
-		}
-	}
+	maps.DeleteFunc(s.failures, func(_ attempt, f failure) bool { return now.After(f.until.Add(remembered)) })
 	delete(s.failures, a)
 	if pause == 0 {
 		return

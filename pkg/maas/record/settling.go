@@ -4,6 +4,7 @@ package record
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -94,11 +95,9 @@ func (s *Records) firstSeen(c call) time.Time {
 		s.first = map[call]time.Time{}
 	}
 	now := time.Now()
-	for other, at := range s.first {
-		if now.Sub(at) > s.SettleTime+2*maxClockSkew {
-			delete(s.first, other) // The record's own time no longer counts.
-		}
-	}
+	maps.DeleteFunc(s.first, func(_ call, at time.Time) bool {
+		return now.Sub(at) > s.SettleTime+2*maxClockSkew // The record's own time no longer counts.
+	})
 	s.first[c] = now
 	return now
 }

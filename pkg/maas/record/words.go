@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -134,11 +135,7 @@ func (d *MachineData) leaving(found *entries) {
 		if c.Namesakes {
 			text += "; several hosts may have a VM of this name"
 		}
-		since := c.DeletedAt
-		if c.UnreachableSince != nil {
-			since = c.UnreachableSince
-		}
-		found.add("cleanup", since, "%s", text)
+		found.add("cleanup", cmp.Or(c.UnreachableSince, c.DeletedAt), "%s", text)
 	}
 	if r := d.Release; r != nil {
 		text := "the machine is being released"

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -131,14 +132,9 @@ func Describe(needs []Need, pool string) string {
 	if pool != "" {
 		where = "resource pool " + pool
 	}
-	parts := make([]string, 0, len(needs))
-	for _, n := range needs {
-		if n.InPool {
-			parts = append(parts, fmt.Sprintf("%s in %s", n.Entitlement, where))
-			continue
-		}
-		parts = append(parts, fmt.Sprintf("%s in all of MAAS", n.Entitlement))
-	}
+	parts := list.Each(needs, func(n Need) string {
+		return string(n.Entitlement) + " in " + map[bool]string{true: where, false: "all of MAAS"}[n.InPool]
+	})
 	return strings.Join(parts, " and ")
 }
 
@@ -183,18 +179,15 @@ func Where(a Asker, u Use, pools Pools) Pools {
 // Require returns an *Error if a key may not be used so. What a use needs in a pool must be so in each of the pools,
 // which are asked for only then; what could not be found out counts as given.
 func Require(ctx context.Context, a Asker, what string, u Use, pools Pools) error {
-	return demand(ctx, a, what, u, pools, require)
+	return demand(ctx, a, what, u, pools, false)
 }
 
 // RequireOne is Require for a use for which one of the pools is enough.
 func RequireOne(ctx context.Context, a Asker, what string, u Use, pools Pools) error {
-	return demand(ctx, a, what, u, pools, requireOne)
+	return demand(ctx, a, what, u, pools, true)
 }
 
-func demand(
-	ctx context.Context, a Asker, what string, u Use, pools Pools,
-	of func(context.Context, Asker, string, Use, []*maas.Ref) error,
-) error {
+func demand(ctx context.Context, a Asker, what string, u Use, pools Pools, one bool) error {
 	entitled, err := a.HasEntitlements(ctx)
 	if err != nil || !entitled && !u.Administrator {
 		return err
@@ -217,19 +210,19 @@ func demand(
 			candidates = append(candidates, &refs[i])
 		}
 	}
-	return of(ctx, a, what, u, candidates)
-}
-
-func require(ctx context.Context, a Asker, what string, u Use, pools []*maas.Ref) error {
-	for i := range pools {
-		if err := requireOne(ctx, a, what, u, pools[i:i+1]); err != nil {
+	if one {
+		return inOne(ctx, a, what, u, candidates)
+	}
+	for i := range candidates {
+		if err := inOne(ctx, a, what, u, candidates[i:i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func requireOne(ctx context.Context, a Asker, what string, u Use, pools []*maas.Ref) error {
+// inOne returns an *Error unless a key may be used so in one of the pools.
+func inOne(ctx context.Context, a Asker, what string, u Use, pools []*maas.Ref) error {
 	refused := &Error{What: what}
 	for _, pool := range pools {
 		missing, _, err := Lacking(ctx, a, u, pool)
