@@ -48,11 +48,8 @@ func (o *object) convertEndpoint(m, spec mapping) {
 		endpoint.problem("port", "it has to be from 1 to 65535")
 	}
 	metadata, _ := m.subject("metadata")
-	annotated := false
-	if metadata.node != nil {
-		annotations, ok := metadata.subject("annotations")
-		annotated = ok && annotations.has(infrav1.CustomDNSAnnotation)
-	}
+	annotations, _ := metadata.subject("annotations")
+	annotated := annotations.has(infrav1.CustomDNSAnnotation)
 	switch {
 	case len(endpoint.node.Content) == 0:
 		spec.remove("controlPlaneEndpoint")

@@ -29,12 +29,10 @@ const maxPathsNamed = 8
 // coreTypes are Cluster API's own kinds, in the versions that it serves.
 var coreTypes = func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
+	add := runtime.NewSchemeBuilder(
 		clusterv1beta1.AddToScheme, clusterv1.AddToScheme, bootstrapv1beta1.AddToScheme, bootstrapv1.AddToScheme,
-		controlplanev1beta1.AddToScheme, controlplanev1.AddToScheme, addonsv1beta1.AddToScheme, addonsv1.AddToScheme,
-	} {
-		utilruntime.Must(add(scheme))
-	}
+		controlplanev1beta1.AddToScheme, controlplanev1.AddToScheme, addonsv1beta1.AddToScheme, addonsv1.AddToScheme)
+	utilruntime.Must(add.AddToScheme(scheme))
 	return scheme
 }()
 

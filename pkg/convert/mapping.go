@@ -30,7 +30,7 @@ type object struct {
 	findings *[]Finding
 }
 
-// mapping is a part of an object: values by key.
+// mapping is a part of an object: values by key; the zero value has none.
 type mapping struct {
 	*object
 	node *yaml.Node
@@ -41,7 +41,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 
 // index returns the position of a key's value among the node's contents, or -1.
 func (m mapping) index(key string) int {
-	for i := 0; i+1 < len(m.node.Content); i += 2 {
+	for i := 0; m.node != nil && i+1 < len(m.node.Content); i += 2 {
 		if m.node.Content[i].Value == key {
 			return i + 1
 		}

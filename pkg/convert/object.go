@@ -237,10 +237,8 @@ func (m mapping) subject(key string) (mapping, bool) {
 func (o *object) checkCluster(spec mapping) {
 	reference, _ := spec.subject("infrastructureRef")
 	endpoint, ok := spec.subject("controlPlaneEndpoint")
-	if !ok || reference.node == nil || reference.get("kind") == nil || reference.get("kind").Value != "MaasCluster" {
-		return
-	}
-	if host := endpoint.get("host"); host != nil && host.Value != "" {
+	host, kind := endpoint.get("host"), reference.get("kind")
+	if ok && kind != nil && kind.Value == "MaasCluster" && host != nil && host.Value != "" {
 		endpoint.report(Loss, "host", "it stays, but the new cluster has an endpoint of its own: remove "+
 			"controlPlaneEndpoint, unless you keep this name or address yourself")
 	}
