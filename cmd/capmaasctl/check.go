@@ -3,11 +3,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"net/netip"
+	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 func checkMAASCommand() command {
@@ -25,9 +30,7 @@ check maas --test-vm-host --node-ip=10.77.0.21`,
 			fs.BoolVar(&o.testVMHost, "test-vm-host", false, "Check the registration of the node --node-ip, too.")
 			o.addVMHostFlags(fs)
 		},
-		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
-			return o.completeVMHost(fs, o.testVMHost)
-		},
+		complete: func(o *options, fs *pflag.FlagSet) { o.completeVMHost(fs, o.testVMHost) },
 		find: func(ctx context.Context, o options, _ surroundings) result {
 			return newReport("check maas", checkMAAS(ctx, o), false, false)
 		},
@@ -49,7 +52,7 @@ check lxd --apply --storage-backend=zfs --storage-size=100 --network-bridge=br0`
 			o.addApplyFlags(fs)
 			o.addLXDFlags(fs)
 		},
-		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string { return nodeProblems(o.node) },
+		complete: func(o *options, _ *pflag.FlagSet) { o.checkNode() },
 		find: func(ctx context.Context, o options, _ surroundings) result {
 			return newReport("check lxd", checkLXD(ctx, o), true, o.apply)
 		},
@@ -71,12 +74,11 @@ check vm-host --node-ip=10.77.0.21 --apply --maas-endpoint=http://maas.example.c
 			o.addApplyFlags(fs)
 			o.addVMHostFlags(fs)
 		},
-		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string {
-			problems := o.completeVMHost(fs, true)
+		complete: func(o *options, fs *pflag.FlagSet) {
+			o.completeVMHost(fs, true)
 			if o.socket != "" && !o.apply {
-				problems = append(problems, "--socket is for --apply: without it LXD is not asked")
+				o.wrong("--socket is for --apply: without it LXD is not asked")
 			}
-			return problems
 		},
 		find: func(ctx context.Context, o options, _ surroundings) result {
 			return newReport("check vm-host", checkVMHost(ctx, o), true, o.apply)
@@ -120,27 +122,84 @@ func (o *options) addVMHostFlags(fs *pflag.FlagSet) {
 }
 
 // completeVMHost sets o.address. wanted: the node's registration is checked.
-func (o *options) completeVMHost(flags *pflag.FlagSet, wanted bool) []string {
-	var problems []string
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+func (o *options) completeVMHost(flags *pflag.FlagSet, wanted bool) {
 	ip, err := netip.ParseAddr(o.nodeIP)
 	o.address = netip.AddrPortFrom(ip.Unmap(), o.port)
 	switch {
 	case wanted && o.nodeIP == "":
-		wrong("--node-ip is missing: the address that MAAS reaches the node's LXD at")
+		o.wrong("--node-ip is missing: the address that MAAS reaches the node's LXD at")
 	case o.nodeIP != "" && err != nil:
-		wrong("--node-ip: %q is no IP address such as 10.77.0.21", o.nodeIP)
+		o.wrong("--node-ip: %q is no IP address such as 10.77.0.21", o.nodeIP)
 	}
 	if o.port == 0 {
-		wrong("--port: 0 is no port: LXD's is 8443")
+		o.wrong("--port: 0 is no port: LXD's is 8443")
 	}
 	if o.project == "" {
-		wrong("--project: it is empty: LXD's own is default")
+		o.wrong("--project: it is empty: LXD's own is default")
 	}
 	for _, name := range []string{"node-ip", "port", "vm-host-name", "project"} {
 		if !wanted && flags.Changed(name) {
-			wrong("--%s is for a VM host: add --test-vm-host", name)
+			o.wrong("--%s is for a VM host: add --test-vm-host", name)
 		}
 	}
-	return problems
+}
+
+// inFlags replaces the names of settings, which are the initializer's environment variables, by those of flags.
+var inFlags = strings.NewReplacer(
+	lxdnode.SettingStoragePool, "--storage-pool", lxdnode.SettingStorageBackend, "--storage-backend",
+	lxdnode.SettingStorageSize, "--storage-size", lxdnode.SettingNetworkBridge, "--network-bridge",
+	lxdnode.SettingCreateBridge, "--create-bridge", lxdnode.SettingProject, "--project",
+	lxdnode.SettingListen, "--listen", "LXD_SOCKET", "--socket",
+).Replace
+
+// checkLXD checks the node's LXD, or repairs it.
+func checkLXD(ctx context.Context, o options) checks {
+	var found checks
+	node := found.connect(ctx, o.socket)
+	if node == nil {
+		return found
+	}
+	inspect := node.Inspect
+	if o.apply {
+		inspect = node.Prepare
+	}
+	result, err := inspect(ctx, o.node)
+	for _, one := range result {
+		found = append(found, lineOf(one))
+	}
+	if err != nil && found.good() {
+		found.lxdFailed(err)
+	}
+	return found
+}
+
+// lineOf turns a result of lxdnode into a line. --apply creates what is missing.
+func lineOf(c lxdnode.Check) check {
+	line := check{Name: lineName(c.Name), State: state(c.State), Found: inFlags(c.Found), Remedy: inFlags(c.Remedy)}
+	if line.State == stateMissing && line.Remedy == "" {
+		line.Remedy = "--apply makes it so"
+	}
+	return line
+}
+
+func lineName(step string) string { return strings.ReplaceAll(strings.ToLower(step), " ", "-") }
+
+// connect returns a connection to LXD. Without one, it adds a failed check and returns nil.
+func (c *checks) connect(ctx context.Context, socket string) *lxdnode.Node {
+	node, err := lxdnode.Connect(ctx, lxdnode.Sockets(cmp.Or(socket, os.Getenv("LXD_SOCKET")))...)
+	if err != nil {
+		c.lxdFailed(err)
+		return nil
+	}
+	return node
+}
+
+// lxdFailed turns an error of lxdnode into a line.
+func (c *checks) lxdFailed(err error) {
+	e, is := errors.AsType[*lxdnode.Error](err)
+	if !is {
+		c.failed("lxd", "", "%v", err)
+		return
+	}
+	c.failed(lineName(e.Step), inFlags(e.Remedy), "%s", inFlags(e.Problem))
 }

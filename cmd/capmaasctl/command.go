@@ -44,8 +44,8 @@ type command struct {
 	byDefault func(*options)
 	// flags are those that only this command has, or that need more than a word above.
 	flags func(*options, *pflag.FlagSet)
-	// complete checks the options, completes them, and returns all problems.
-	complete func(o *options, flags *pflag.FlagSet, s surroundings) []string
+	// complete checks the options, and completes them.
+	complete func(o *options, flags *pflag.FlagSet)
 
 	// A command has find if it prints what it found, in each of the formats, and act otherwise, which returns the exit
 	// code.
@@ -159,9 +159,10 @@ func (p *program) single(group string, d command, below ...command) *cobra.Comma
 	if d.byDefault != nil {
 		d.byDefault(&this.options)
 	}
+	head := "  " + p.title + " "
 	c := &cobra.Command{
 		Use: d.use, Short: d.short, Long: d.long, GroupID: group, Args: d.operands(),
-		Example: p.examples(d.example),
+		Example: head + strings.ReplaceAll(d.example, "\n", "\n"+head),
 		RunE:    func(c *cobra.Command, _ []string) error { return p.do(c) },
 	}
 	if d.page != "" {
@@ -187,14 +188,6 @@ func completeWords(c *cobra.Command, d command) {
 	}
 }
 
-func (p *program) examples(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		lines = append(lines, "  "+p.title+" "+strings.TrimSpace(line))
-	}
-	return strings.Join(lines, "\n")
-}
-
 // do checks the options, and does what the command is for.
 func (p *program) do(c *cobra.Command) error {
 	this := p.doers[c]
@@ -217,7 +210,7 @@ func (c command) run(ctx context.Context, o options, s surroundings) int {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it takes longer than %s (--timeout)", o.timeout))
 		defer cancel()
 	}
-	if err := o.askCluster(ctx, c); err != nil {
+	if err := o.connect(ctx, c); err != nil {
 		return s.endMAAS(err)
 	}
 	if c.act != nil {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -17,98 +16,74 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// podNamespace is where a pod finds its namespace.
-const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
 // errNoCluster means that nothing says where the management cluster is.
-var errNoCluster = errors.New("name the kubeconfig of the management cluster; there is no ~/.kube/config")
+var errNoCluster = errors.New("name the kubeconfig of the management cluster; ~/.kube/config has none")
 
-// completeCluster sets o.kubernetes, o.namespace if it is not given, and that of o.subject.
-func (o *options) completeCluster(s surroundings) []string {
-	config, namespace, err := o.managementCluster(s)
+// completeCluster sets o.cluster, o.namespace if it is not given, and that of o.subject.
+func (o *options) completeCluster(s surroundings) {
+	cluster, namespace, err := o.managementCluster(s)
 	if err != nil {
-		return []string{fmt.Sprintf("--kubeconfig (or KUBECONFIG): %v", err)}
+		o.wrong("--kubeconfig (or KUBECONFIG): %v", err)
+		return
 	}
-	o.kubernetes = config
-	if o.namespace == "" {
-		o.namespace = namespace
-	}
+	o.cluster, o.namespace = cluster, cmp.Or(o.namespace, namespace)
 	if o.subject.Name == "" || o.subject.Namespace != "" {
-		return nil
+		return
 	}
 	if o.subject.Namespace = o.namespace; o.namespace == "" {
-		return []string{"--namespace is missing: the namespace of " + o.subject.Name}
+		o.wrong("--namespace is missing: the namespace of %s", o.subject.Name)
 	}
-	return nil
 }
 
-// hasCluster reports whether there is a management cluster, and sets o.kubernetes to it. A kubeconfig that is wrong is
+// hasCluster reports whether there is a management cluster, and sets o.cluster to it. A kubeconfig that is wrong is
 // reported when it is read again.
 func (o *options) hasCluster(s surroundings) bool {
-	config, _, err := o.managementCluster(s)
-	o.kubernetes = config
+	cluster, _, err := o.managementCluster(s)
+	o.cluster = cluster
 	return err == nil
 }
 
-// managementCluster returns the configuration for the Kubernetes API and the namespace there: from the flag, from
+// managementCluster returns a client for the management cluster, and the namespace there: from the flag, from
 // KUBECONFIG, from where kubectl has it, or of a pod.
-func (o *options) managementCluster(s surroundings) (*rest.Config, string, error) {
+func (o *options) managementCluster(s surroundings) (client.Client, string, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig,
 		Precedence: filepath.SplitList(s.getenv("KUBECONFIG"))}
-	if o.kubeconfig == "" && len(rules.Precedence) == 0 {
-		own := filepath.Join(s.getenv("HOME"), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
-		if _, err := os.Stat(own); s.getenv("HOME") == "" || err != nil {
-			return inPod()
-		}
-		rules.Precedence = []string{own}
+	named := cmp.Or(o.kubeconfig, strings.Join(rules.Precedence, ", "))
+	if home := s.getenv("HOME"); named == "" && home != "" {
+		rules.Precedence = []string{filepath.Join(home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)}
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, "", fmt.Errorf("%s: no such file, or no cluster is in it",
-			cmp.Or(o.kubeconfig, strings.Join(rules.Precedence, ", ")))
-	}
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err) && named == "":
+		return nil, "", errNoCluster
+	case clientcmd.IsEmptyConfig(err):
+		return nil, "", fmt.Errorf("%s: no such file, or no cluster is in it", named)
+	case err != nil:
 		return nil, "", err
 	}
 	namespace, _, err := loader.Namespace()
-	return config, namespace, err
-}
-
-func inPod() (*rest.Config, string, error) {
-	config, err := rest.InClusterConfig()
-	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, "", errNoCluster
-	}
-	namespace, _ := os.ReadFile(podNamespace) // Without one, commands ask for --namespace.
-	return config, strings.TrimSpace(string(namespace)), err
-}
-
-// kubernetesClient returns a client for the management cluster.
-func kubernetesClient(o options) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme,
-		infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	kubernetes, err := client.New(o.kubernetes, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("reaching the management cluster: %w", err)
+		return nil, "", err
 	}
-	return kubernetes, nil
+	scheme := runtime.NewScheme()
+	add := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme)
+	if err := add.AddToScheme(scheme); err != nil {
+		return nil, "", err
+	}
+	cluster, err := client.New(config, client.Options{Scheme: scheme})
+	return cluster, namespace, err
 }
 
 // elsewhere adds to the error of a read which namespaces have an object of the name, if this one has none.
@@ -125,39 +100,34 @@ func elsewhere(ctx context.Context, reader client.Client, err error, object clie
 	if forbidden := reader.List(ctx, all); forbidden != nil {
 		return err // Who may read one namespace only knows no better.
 	}
-	var there []string
-	for _, other := range all.Items {
-		if other.Name == key.Name {
-			there = append(there, "--namespace="+other.Namespace)
-		}
-	}
+	there := list.Where(all.Items, func(other metav1.PartialObjectMetadata) bool { return other.Name == key.Name })
 	if len(there) == 0 {
 		return fmt.Errorf("%w in namespace %s, nor in any other", err, key.Namespace)
 	}
-	return fmt.Errorf("%w in namespace %s: add %s", err, key.Namespace, strings.Join(there, ", or "))
+	flags := list.Each(there, func(other metav1.PartialObjectMetadata) string { return "--namespace=" + other.Namespace })
+	return fmt.Errorf("%w in namespace %s: add %s", err, key.Namespace, strings.Join(flags, ", or "))
 }
 
-// askCluster sets o.maas to the manager's, if none is given.
-func (o *options) askCluster(ctx context.Context, c command) error {
-	if !c.needsMAAS || o.maas.Endpoint != "" || len(o.image.hosts) > 0 {
+// connect sets o.region to the MAAS that is given, or else to the manager's.
+func (o *options) connect(ctx context.Context, c command) (err error) {
+	if !c.needsMAAS || len(o.image.hosts) > 0 {
 		return nil
 	}
-	kubernetes, err := kubernetesClient(*o)
-	if err != nil {
-		return err
-	}
-	config, err := managersMAAS(ctx, kubernetes)
-	if err != nil {
+	if o.maas.Endpoint == "" {
+		config, err := managersMAAS(ctx, o.cluster)
 		if guard.Is[*noMAASError](err) && (c.asksClusters || o.image.cluster != "") {
 			return nil // Its clusters have credentials of their own.
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		if len(o.maas.CABundle) > 0 {
+			config.CABundle = o.maas.CABundle
+		}
+		o.maas = config
 	}
-	if len(o.maas.CABundle) > 0 {
-		config.CABundle = o.maas.CABundle
-	}
-	o.maas = config
-	return nil
+	o.region, err = maas.NewClient(o.maas)
+	return err
 }
 
 // noMAASError means that the management cluster does not tell one MAAS.

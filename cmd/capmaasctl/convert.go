@@ -33,25 +33,23 @@ convert <my-cluster.yaml >my-cluster-new.yaml`,
 				"File to write; - is the standard output. It may be one that is read.")
 			fs.BoolVar(&o.allowLoss, "allow-loss", false, "Leave out what has no equivalent, and write the rest.")
 		},
-		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string { return o.completeConvert() },
+		complete: (*options).completeConvert,
 		act:      convertManifests,
 	}
 }
 
-func (o *options) completeConvert() []string {
-	var problems []string
+func (o *options) completeConvert(*pflag.FlagSet) {
 	for i, name := range o.manifests {
 		switch {
 		case name == "":
-			problems = append(problems, "--filename: it is empty: name a file, or -")
+			o.wrong("--filename: it is empty: name a file, or -")
 		case slices.Contains(o.manifests[:i], name):
-			problems = append(problems, fmt.Sprintf("--filename: %q is given twice", name))
+			o.wrong("--filename: %q is given twice", name)
 		}
 	}
 	if o.converted == "" {
-		problems = append(problems, "--output-file: it is empty: name a file, or leave it out")
+		o.wrong("--output-file: it is empty: name a file, or leave it out")
 	}
-	return problems
 }
 
 // convertManifests writes all or nothing: the output is meant for kubectl apply.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -37,11 +37,11 @@ func explainCommand() command {
 			"explain lxdhost capmaas-system/lxd-a -o yaml",
 		page:         "troubleshooting.md",
 		needsCluster: true, inNamespace: true, hasTimeout: true,
-		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
+		complete: func(o *options, fs *pflag.FlagSet) {
 			if o.object = strings.ToLower(fs.Arg(0)); kindNamed(o.object) == nil {
-				problems = append(problems, fmt.Sprintf("KIND: %q is none of %s", fs.Arg(0), strings.Join(kindNames(), ", ")))
+				o.wrong("KIND: %q is none of %s", fs.Arg(0), strings.Join(kindNames(), ", "))
 			}
-			return append(problems, o.nameIn("NAME", fs.Arg(1))...)
+			o.nameIn("NAME", fs.Arg(1))
 		},
 		find: explainObject,
 	}
@@ -71,11 +71,9 @@ var kinds = []kind{{
 	names: []string{"maasmachine", "maasmachines", "mm"},
 	empty: func() withConditions { return &infrav1.MaasMachine{} },
 	order: func(o withConditions) []string {
-		types := slices.Clone(maasmachine.Conditions(o.(*infrav1.MaasMachine)))
-		if _, is := o.GetLabels()[clusterv1.MachineControlPlaneLabel]; !is {
-			types = slices.DeleteFunc(types, func(c string) bool { return c == infrav1.DNSAttachedCondition })
-		}
-		return types
+		_, isControlPlane := o.GetLabels()[clusterv1.MachineControlPlaneLabel]
+		return list.Where(maasmachine.Conditions(o.(*infrav1.MaasMachine)),
+			func(c string) bool { return isControlPlane || c != infrav1.DNSAttachedCondition })
 	},
 	facts: machineFacts,
 	after: func(o withConditions) []string {
@@ -94,11 +92,8 @@ var kinds = []kind{{
 	names: []string{"maascluster", "maasclusters"},
 	empty: func() withConditions { return &infrav1.MaasCluster{} },
 	order: func(o withConditions) []string {
-		types := slices.Clone(maascluster.Conditions)
-		if !o.(*infrav1.MaasCluster).Spec.LXDControlPlaneCluster {
-			types = slices.DeleteFunc(types, func(c string) bool { return c == infrav1.LXDReadyCondition })
-		}
-		return types
+		ofHosts := o.(*infrav1.MaasCluster).Spec.LXDControlPlaneCluster
+		return list.Where(maascluster.Conditions, func(c string) bool { return ofHosts || c != infrav1.LXDReadyCondition })
 	},
 	facts: func(o withConditions) []fact {
 		c := o.(*infrav1.MaasCluster)
@@ -128,20 +123,11 @@ var kinds = []kind{{
 	},
 }}
 
-func kindNames() (names []string) {
-	for _, k := range kinds {
-		names = append(names, k.names[0])
-	}
-	return names
-}
+func kindNames() []string { return list.Each(kinds, func(k kind) string { return k.names[0] }) }
 
 // kindNamed returns the kind that is called so, or nil.
 func kindNamed(name string) *kind {
-	at := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.names, name) })
-	if at < 0 {
-		return nil
-	}
-	return &kinds[at]
+	return list.Find(kinds, func(k kind) bool { return slices.Contains(k.names, name) })
 }
 
 func machineFacts(o withConditions) []fact {
@@ -186,10 +172,7 @@ func explainObject(ctx context.Context, o options, _ surroundings) result {
 	object := k.empty()
 	r := &explanation{Command: "explain", Kind: k.names[0], Namespace: o.subject.Namespace, Name: o.subject.Name,
 		Asked: []record.Entry{}, WaitsFor: []waiting{}, Next: []string{}}
-	kubernetes, err := kubernetesClient(o)
-	if err == nil {
-		err = elsewhere(ctx, kubernetes, kubernetes.Get(ctx, o.subject, object), object, o.subject)
-	}
+	err := elsewhere(ctx, o.cluster, o.cluster.Get(ctx, o.subject, object), object, o.subject)
 	if err == nil {
 		err = r.of(*k, object)
 	}
@@ -201,11 +184,7 @@ func explainObject(ctx context.Context, o options, _ surroundings) result {
 
 // of fills the explanation from an object. The error is that of record.EntriesOf.
 func (r *explanation) of(k kind, object withConditions) error {
-	for _, one := range k.facts(object) {
-		if one.Value != "" {
-			r.Facts = append(r.Facts, one)
-		}
-	}
+	r.Facts = list.Where(k.facts(object), func(one fact) bool { return one.Value != "" })
 	order := k.order(object)
 	r.Ready = conditions.IsTrue(object, infrav1.ReadyCondition)
 	r.WaitsFor = append(r.WaitsFor, notTrue(object, order)...)
@@ -213,11 +192,8 @@ func (r *explanation) of(k kind, object withConditions) error {
 		r.Deleting = at
 		r.Next = append(r.Next, k.end(object))
 	} else {
-		for _, condition := range order {
-			if !conditions.IsTrue(object, condition) {
-				r.Next = append(r.Next, reasons.Becomes(condition))
-			}
-		}
+		open := list.Where(order, func(condition string) bool { return !conditions.IsTrue(object, condition) })
+		r.Next = append(r.Next, list.Each(open, reasons.Becomes)...)
 		if k.after != nil {
 			r.Next = append(r.Next, k.after(object)...)
 		}
@@ -309,7 +285,7 @@ func (r *explanation) text(w io.Writer) error {
 	case r.Problem != "":
 		state = "is not known"
 	case r.Deleting != nil:
-		state = "is being deleted, since " + ago(*r.Deleting)
+		state = "is being deleted, since " + ago(r.Deleting)
 	case r.Ready:
 		state = "is ready"
 	}
@@ -325,11 +301,7 @@ func (r *explanation) text(w io.Writer) error {
 		fmt.Fprintln(w, "\nRecorded of what it asked of MAAS:")
 	}
 	for _, one := range r.Asked {
-		since := ""
-		if one.Since != nil {
-			since = ago(*one.Since)
-		}
-		fmt.Fprintf(w, "  %-5s %s\n", cmp.Or(since, "-"), one.Words)
+		fmt.Fprintf(w, "  %-5s %s\n", ago(one.Since), one.Words)
 	}
 	if len(r.Next) > 0 {
 		fmt.Fprintln(w, "\nComes next:")
@@ -348,7 +320,7 @@ func (r *explanation) textOfWaiting(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nWaits for (more in docs/reasons.md):")
 	for _, c := range r.WaitsFor {
-		fmt.Fprintf(w, "  %-5s %s is %s: %s\n", ago(c.Since), c.Condition, c.Status, c.Reason)
+		fmt.Fprintf(w, "  %-5s %s is %s: %s\n", ago(&c.Since), c.Condition, c.Status, c.Reason)
 		for _, line := range []struct{ head, words string }{{"", c.Message}, {"means: ", c.Means}, {"to do: ", c.Remedy}} {
 			if line.words != "" {
 				fmt.Fprintf(w, "        %s%s\n", line.head, line.words)
@@ -357,8 +329,8 @@ func (r *explanation) textOfWaiting(w io.Writer) {
 	}
 }
 
-// ago is how long it is since a time, as kubectl shows it.
-func ago(at metav1.Time) string {
+// ago is how long it is since a time, as kubectl shows it; - if it is not known.
+func ago(at *metav1.Time) string {
 	if at.IsZero() {
 		return "-"
 	}

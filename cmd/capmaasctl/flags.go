@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -46,7 +47,6 @@ type options struct {
 	kubeconfig string
 	context    string // of the kubeconfig
 	namespace  string
-	kubernetes *rest.Config
 	object     string               // the operand, where it is no object of Kubernetes
 	subject    types.NamespacedName // the operand, where it is one
 	lasts      time.Duration        // --for
@@ -63,6 +63,17 @@ type options struct {
 	manifests []string // --filename
 	converted string   // --output-file
 	allowLoss bool
+
+	// problems are all reasons why nothing is done.
+	problems usageError
+	// region is the MAAS, cluster the management cluster; nil if the command needs none.
+	region  *maas.Client
+	cluster client.Client
+}
+
+// wrong adds a problem.
+func (o *options) wrong(format string, args ...any) {
+	o.problems = append(o.problems, fmt.Sprintf(format, args...))
 }
 
 func defaultOptions() options {
@@ -122,36 +133,35 @@ func (o *options) addManifestsFlag(fs *pflag.FlagSet, byDefault ...string) {
 
 // complete reads what the flags name, and returns all problems.
 func (o *options) complete(c command, flags *pflag.FlagSet, s surroundings) []string {
-	var problems []string
 	if c.find != nil && !slices.Contains(formats, o.output) {
-		problems = append(problems, fmt.Sprintf("--output: %q is none of %s", o.output, strings.Join(formats, ", ")))
+		o.wrong("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
 	}
 	if o.timeout < 0 {
-		problems = append(problems, fmt.Sprintf("--timeout: %s is no time to wait; 0s is as long as it takes", o.timeout))
+		o.wrong("--timeout: %s is no time to wait; 0s is as long as it takes", o.timeout)
 	}
 	if c.needsMAAS && len(o.image.hosts) == 0 {
-		problems = append(problems, o.completeMAAS(flags.Changed("maas-api-key"), s)...)
+		o.completeMAAS(flags.Changed("maas-api-key"), s)
 	}
 	if c.complete != nil {
-		problems = append(problems, c.complete(o, flags, s)...)
+		c.complete(o, flags)
 	}
 	if c.needsCluster || o.subject.Name != "" || len(o.image.hosts) > 0 {
-		problems = append(problems, o.completeCluster(s)...)
+		o.completeCluster(s)
 	}
-	return problems
+	return o.problems
 }
 
 // nameIn sets o.subject to the object that a text names.
-func (o *options) nameIn(what, text string) []string {
+func (o *options) nameIn(what, text string) {
 	parts := strings.Split(text, "/")
 	if len(parts) > 2 || slices.Contains(parts, "") || strings.ContainsAny(text, " \t\n") {
-		return []string{fmt.Sprintf("%s: %q is neither NAME nor NAMESPACE/NAME", what, text)}
+		o.wrong("%s: %q is neither NAME nor NAMESPACE/NAME", what, text)
+		return
 	}
 	o.subject.Name = parts[len(parts)-1]
 	if len(parts) == 2 {
 		o.subject.Namespace = parts[0]
 	}
-	return nil
 }
 
 // flagOf are the flags of the fields that maas.ConfigError names.
@@ -160,36 +170,34 @@ var flagOf = map[string]string{
 }
 
 // completeMAAS sets o.maas. It leaves it empty if nothing is given and there is a management cluster, which has it.
-func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) []string {
-	var problems []string
-	if o.maas.Endpoint == "" {
-		o.maas.Endpoint = s.getenv("MAAS_ENDPOINT")
+func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
+	o.maas.Endpoint = cmp.Or(o.maas.Endpoint, s.getenv("MAAS_ENDPOINT"))
+	key, noKey := o.key(keyOnCommandLine, s)
+	bundle, noBundle := readSmall(o.caBundle)
+	o.maas.APIKey, o.maas.CABundle = key, bundle
+	none := errors.Is(noKey, errNoKey) && !keyOnCommandLine && o.apiKeyFile == "" && o.maas.Endpoint == ""
+	if none && noBundle == nil && o.hasCluster(s) {
+		return
 	}
-	key, err := o.key(keyOnCommandLine, s)
-	none := errors.Is(err, errNoKey) && !keyOnCommandLine && o.apiKeyFile == "" && o.maas.Endpoint == ""
-	if err != nil {
-		problems = append(problems, err.Error())
+	if noKey != nil {
+		o.wrong("%v", noKey)
 	}
-	o.maas.APIKey = key
-	if o.maas.CABundle, err = readSmall(o.caBundle); err != nil {
-		problems = append(problems, fmt.Sprintf("--maas-ca-file: %v", err))
-	} else if none && o.hasCluster(s) {
-		return nil
+	if noBundle != nil {
+		o.wrong("--maas-ca-file: %v", noBundle)
 	}
 	for _, problem := range split(o.maas.Validate()) {
 		var field *maas.ConfigError
 		switch {
 		case !errors.As(problem, &field):
-			problems = append(problems, problem.Error())
+			o.wrong("%v", problem)
 		case field.Field == "apiKey" && key == "":
 			// A missing or unreadable value was already reported.
 		case field.Field == "endpoint" && o.maas.Endpoint == "":
-			problems = append(problems, flagOf["endpoint"]+" is missing: "+field.Problem)
+			o.wrong("%s is missing: %s", flagOf["endpoint"], field.Problem)
 		default:
-			problems = append(problems, flagOf[field.Field]+": "+field.Problem)
+			o.wrong("%s: %s", flagOf[field.Field], field.Problem)
 		}
 	}
-	return problems
 }
 
 // split returns the parts of an errors.Join.
@@ -204,18 +212,15 @@ func split(err error) []error {
 	return []error{err}
 }
 
-// nodeProblems returns lxdnode's problems with the settings, with the names of flags.
-func nodeProblems(config lxdnode.Config) []string {
-	var problems []string
-	for _, err := range split(config.Validate()) {
-		setting, is := errors.AsType[*lxdnode.SettingError](err)
-		if !is {
-			problems = append(problems, err.Error())
-			continue
+// checkNode checks the settings of a node as lxdnode does, with the names of flags.
+func (o *options) checkNode() {
+	for _, err := range split(o.node.Validate()) {
+		if setting, is := errors.AsType[*lxdnode.SettingError](err); is {
+			o.wrong("%s: %q: %s", inFlags(setting.Setting), setting.Value, setting.Problem)
+		} else {
+			o.wrong("%v", err)
 		}
-		problems = append(problems, fmt.Sprintf("%s: %q: %s", inFlags(setting.Setting), setting.Value, setting.Problem))
 	}
-	return problems
 }
 
 // maxFile bounds the size of a key or a CA bundle, in bytes.

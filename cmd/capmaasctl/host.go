@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -36,13 +36,9 @@ func hostCommand(c command, act func(context.Context, *lxdHosts, surroundings) e
 	c.use += " NAME"
 	c.page = "maintenance.md"
 	c.needsCluster, c.inNamespace = true, true
-	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) []string { return o.nameIn("NAME", fs.Arg(0)) }
+	c.complete = func(o *options, fs *pflag.FlagSet) { o.nameIn("NAME", fs.Arg(0)) }
 	c.act = func(ctx context.Context, o options, s surroundings) int {
-		kubernetes, err := kubernetesClient(o)
-		if err == nil {
-			err = act(ctx, &lxdHosts{kubernetes, o.subject}, s)
-		}
-		return s.end(err)
+		return s.end(act(ctx, &lxdHosts{o.cluster, o.subject}, s))
 	}
 	return c
 }
@@ -215,16 +211,11 @@ func (p *progress) see(host *infrav1.LXDHost) (done bool, err error) {
 	if int(all) > len(host.Status.Evacuation.VMs) {
 		return false, nil // Who is not listed may be there.
 	}
-	var gone []string
-	for machine := range p.said {
+	for _, machine := range slices.Sorted(maps.Keys(p.said)) {
 		if !listed[machine] {
-			gone = append(gone, machine)
+			fmt.Fprintf(p.out, "machine %s evacuated\n", machine)
 			delete(p.said, machine)
 		}
-	}
-	slices.SortFunc(gone, strings.Compare)
-	for _, machine := range gone {
-		fmt.Fprintf(p.out, "machine %s evacuated\n", machine)
 	}
 	return c.Status == metav1.ConditionTrue, nil
 }

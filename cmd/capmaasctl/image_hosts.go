@@ -15,6 +15,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -29,20 +31,17 @@ func (o *options) addHostsFlag(fs *pflag.FlagSet) {
 }
 
 // completeHosts checks --lxd-host, with which some other flags have no meaning.
-func (o *options) completeHosts(flags *pflag.FlagSet, others ...string) []string {
-	var problems []string
+func (o *options) completeHosts(flags *pflag.FlagSet, others ...string) {
 	for _, name := range o.image.hosts {
 		if parts := strings.Split(name, "/"); len(parts) > 2 || slices.Contains(parts, "") {
-			problems = append(problems, fmt.Sprintf("--lxd-host: %q is neither NAME nor NAMESPACE/NAME, nor %s", name,
-				everyHost))
+			o.wrong("--lxd-host: %q is neither NAME nor NAMESPACE/NAME, nor %s", name, everyHost)
 		}
 	}
 	for _, name := range others {
 		if flags.Changed(name) {
-			problems = append(problems, fmt.Sprintf("--%s is for MAAS: an LXDHost needs none", name))
+			o.wrong("--%s is for MAAS: an LXDHost needs none", name)
 		}
 	}
-	return problems
 }
 
 // imageHost is an LXDHost, and how its LXD is reached.
@@ -54,15 +53,11 @@ type imageHost struct {
 
 // readImageHosts reads the LXDs of --lxd-host.
 func readImageHosts(ctx context.Context, o options) ([]*imageHost, error) {
-	kubernetes, err := kubernetesClient(o)
+	objects, err := o.imageHosts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := o.imageHosts(ctx, kubernetes)
-	if err != nil {
-		return nil, err
-	}
-	scopes := &scope.Factory{Client: kubernetes}
+	scopes := &scope.Factory{Client: o.cluster}
 	var hosts []*imageHost
 	for i := range objects {
 		host := &imageHost{ImageHost: planner.ImageHost{Key: client.ObjectKeyFromObject(&objects[i])}}
@@ -79,15 +74,15 @@ func readImageHosts(ctx context.Context, o options) ([]*imageHost, error) {
 }
 
 // imageHosts returns the LXDHosts that --lxd-host names.
-func (o *options) imageHosts(ctx context.Context, kubernetes client.Client) ([]infrav1.LXDHost, error) {
+func (o *options) imageHosts(ctx context.Context) ([]infrav1.LXDHost, error) {
 	var objects []infrav1.LXDHost
 	for _, name := range o.image.hosts {
 		if name == everyHost {
-			list := &infrav1.LXDHostList{}
-			if err := kubernetes.List(ctx, list, client.InNamespace(o.namespace)); err != nil {
+			all := &infrav1.LXDHostList{}
+			if err := o.cluster.List(ctx, all, client.InNamespace(o.namespace)); err != nil {
 				return nil, err
 			}
-			objects = append(objects, slices.DeleteFunc(list.Items,
+			objects = append(objects, slices.DeleteFunc(all.Items,
 				func(h infrav1.LXDHost) bool { return h.Spec.CredentialsRef == nil })...)
 			continue
 		}
@@ -95,7 +90,7 @@ func (o *options) imageHosts(ctx context.Context, kubernetes client.Client) ([]i
 		if namespace, rest, is := strings.Cut(name, "/"); is {
 			key = client.ObjectKey{Namespace: namespace, Name: rest}
 		}
-		h := &lxdHosts{kubernetes, key}
+		h := &lxdHosts{o.cluster, key}
 		object, err := h.read(ctx)
 		if err != nil {
 			return nil, err
@@ -136,16 +131,12 @@ func uploadToHosts(ctx context.Context, o options, s surroundings) int {
 
 // inOrder puts those first that have the image.
 func inOrder(hosts []*imageHost, fingerprint string) []*imageHost {
-	sorted := slices.Clone(hosts)
-	slices.SortStableFunc(sorted, func(a, b *imageHost) int { return lacks(a, fingerprint) - lacks(b, fingerprint) })
-	return sorted
+	return append(list.Where(hosts, func(h *imageHost) bool { return h.has(fingerprint) }),
+		list.Where(hosts, func(h *imageHost) bool { return !h.has(fingerprint) })...)
 }
 
-func lacks(host *imageHost, fingerprint string) int {
-	if slices.ContainsFunc(host.Reading.Images, func(i lxdhost.Image) bool { return i.Fingerprint == fingerprint }) {
-		return 0
-	}
-	return 1
+func (h *imageHost) has(fingerprint string) bool {
+	return slices.ContainsFunc(h.Reading.Images, func(i lxdhost.Image) bool { return i.Fingerprint == fingerprint })
 }
 
 // giveImage gives a host the image, from another host if one has it.
@@ -173,7 +164,7 @@ func (o *options) giveImage(
 	how, already := "uploaded to", has.Fingerprint == image.Fingerprint
 	var err error
 	switch {
-	case source == nil || lacks(host, image.Fingerprint) == 0:
+	case source == nil || host.has(image.Fingerprint):
 		shown := newMeter(s.err, "uploading to "+host.Key.Name, image.Bytes)
 		err = host.server.Upload(ctx, o.image.name, image, shown.at)
 		shown.done()
@@ -225,11 +216,10 @@ func (s surroundings) endHostImage(err error) int {
 // explainHostImage returns the remedy for an error of an LXDHost.
 func explainHostImage(err error) string {
 	var wrong *lxdhost.FileError
-	var unusable *scope.CredentialsError
 	switch {
 	case errors.As(err, &wrong):
 		return wrong.Remedy
-	case errors.As(err, &unusable):
+	case guard.Is[*scope.CredentialsError](err):
 		return "the LXDHost's conditions say what is wrong with its credentials"
 	case errors.Is(err, context.Canceled):
 		return "run the same command again: LXD takes an image whole, so what it did not get to the end is sent from the " +
@@ -255,11 +245,7 @@ func checkHostImages(ctx context.Context, o options) (found checks) {
 		found.failed("LXDHosts", "give LXDHosts of the management cluster", "%v", err)
 		return found
 	}
-	readings := make([]planner.ImageHost, 0, len(hosts))
-	for _, host := range hosts {
-		readings = append(readings, host.ImageHost)
-	}
-	found.onHosts(o.object, 0, readings)
+	found.onHosts(o.object, 0, list.Each(hosts, func(h *imageHost) planner.ImageHost { return h.ImageHost }))
 	return found
 }
 

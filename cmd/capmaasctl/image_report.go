@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/images"
 )
@@ -73,46 +74,36 @@ image check --cluster=default/my-cluster`,
 	}
 }
 
-func (o *options) completeImageCheck(flags *pflag.FlagSet, _ surroundings) []string {
+func (o *options) completeImageCheck(flags *pflag.FlagSet) {
 	o.object = flags.Arg(0)
 	switch {
 	case (o.object == "") == (o.image.cluster == ""):
-		return []string{"give the NAME of an image, or --cluster"}
+		o.wrong("give the NAME of an image, or --cluster")
 	case o.image.cluster != "" && len(o.image.hosts) > 0:
-		return []string{"--lxd-host is for NAME: the LXDHosts of a cluster are known"}
+		o.wrong("--lxd-host is for NAME: the LXDHosts of a cluster are known")
 	case len(o.image.hosts) > 0:
-		return o.completeHosts(flags, "architecture")
+		o.completeHosts(flags, "architecture")
 	case o.image.cluster != "" && o.image.architecture != "":
-		return []string{"--architecture is for NAME: those of a cluster are known"}
+		o.wrong("--architecture is for NAME: those of a cluster are known")
 	case o.image.cluster != "":
-		return o.nameIn("--cluster", o.image.cluster)
+		o.nameIn("--cluster", o.image.cluster)
 	}
-	return nil
 }
 
 func listImages(ctx context.Context, o options, _ surroundings) result {
 	r := &imageReport{Command: "image list", Images: []imageRow{}}
-	client, err := maas.NewClient(o.maas)
-	if err == nil {
-		err = r.read(ctx, client)
-	}
-	if err != nil {
+	if err := r.read(ctx, o.region); err != nil {
 		r.Problem, r.Remedy = maas.Explain(err)
 		r.Summary = "The images could not be listed."
 		return r
 	}
-	incomplete := 0
-	for _, row := range r.Images {
-		if !row.Complete {
-			incomplete++
-		}
-	}
-	r.OK, r.Summary = true, fmt.Sprintf("%d image(s), %d of them incomplete.", len(r.Images), incomplete)
+	incomplete := list.Where(r.Images, func(row imageRow) bool { return !row.Complete })
+	r.OK, r.Summary = true, fmt.Sprintf("%d image(s), %d of them incomplete.", len(r.Images), len(incomplete))
 	return r
 }
 
 func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
-	list, err := client.ListImages(ctx)
+	all, err := client.ListImages(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,7 +116,7 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 		processor, _, _ := strings.Cut(m.Architecture, "/")
 		users[m.OSystem+"/"+m.DistroSeries+" "+processor]++
 	}
-	for _, image := range list {
+	for _, image := range all {
 		detail, err := client.GetImage(ctx, image.ID)
 		if errors.Is(err, maas.NotFound) {
 			continue // It was deleted meanwhile.
@@ -161,11 +152,8 @@ func checkImages(ctx context.Context, o options, _ surroundings) result {
 	var found checks
 	var err error
 	if o.image.cluster == "" {
-		var client *maas.Client
-		if client, err = maas.NewClient(o.maas); err == nil {
-			found.image(ctx, images.NewService(client), planner.ImageUse{Image: o.object, Architecture: o.image.architecture,
-				InMAAS: true})
-		}
+		found.image(ctx, images.NewService(o.region), planner.ImageUse{Image: o.object, Architecture: o.image.architecture,
+			InMAAS: true})
 	} else {
 		err = withPlanner(ctx, o, func(p *planner.Planner) error {
 			uses, client, err := p.Images(ctx, o.subject)

@@ -13,7 +13,9 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/images"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -34,8 +36,8 @@ var fileTypes = [][2]string{
 	{".gz", "ddgz"}, {".bz2", "ddbz2"}, {".xz", "ddxz"}, {".raw", "ddraw"}, {".img", "ddraw"},
 }
 
-// otherFileTypes are those that no name tells: tar files of an image of a disk.
-var otherFileTypes = []string{"ddtgz", "ddtbz", "ddtxz", "ddtar"}
+// knownFileTypes are all types. No name tells the last four: tar files of an image of a disk.
+var knownFileTypes = []string{"tgz", "tbz", "txz", "ddgz", "ddbz2", "ddxz", "ddraw", "ddtgz", "ddtbz", "ddtxz", "ddtar"}
 
 func uploadImageCommand() command {
 	return command{
@@ -82,47 +84,42 @@ func (o *options) addArchitectureFlag(fs *pflag.FlagSet) {
 }
 
 // completeUpload sets the type of the file, and makes the architecture MAAS's.
-func (o *options) completeUpload(flags *pflag.FlagSet, _ surroundings) []string {
+func (o *options) completeUpload(flags *pflag.FlagSet) {
 	o.object = flags.Arg(0)
-	var problems []string
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch parts := strings.Split(o.image.name, "/"); {
 	case o.image.name == "":
-		wrong("--name is missing: the name of the image, such as custom/u-2404-k8s-1.35.0")
+		o.wrong("--name is missing: the name of the image, such as custom/u-2404-k8s-1.35.0")
 	case len(parts) > 2 || slices.Contains(parts, "") || strings.ContainsAny(o.image.name, " \t\n"):
-		wrong("--name: %q is neither NAME nor SYSTEM/RELEASE", o.image.name)
+		o.wrong("--name: %q is neither NAME nor SYSTEM/RELEASE", o.image.name)
 	}
 	if o.image.architecture != "" && !strings.Contains(o.image.architecture, "/") {
 		o.image.architecture += "/generic"
 	}
 	if o.image.architecture == "" {
-		wrong("--architecture: it is empty: give one such as amd64")
+		o.wrong("--architecture: it is empty: give one such as amd64")
 	}
 	if len(o.image.hosts) > 0 {
-		return append(problems, o.completeHosts(flags, "title", "base-image", "file-type", "restart")...)
+		o.completeHosts(flags, "title", "base-image", "file-type", "restart")
+		return
 	}
 	if o.image.metadata != "" {
-		wrong("--lxd-metadata is for LXDHosts: add --lxd-host")
+		o.wrong("--lxd-metadata is for LXDHosts: add --lxd-host")
 	}
-	var known []string
 	for _, pair := range fileTypes {
-		known = append(known, pair[1])
 		if o.image.fileType == "" && strings.HasSuffix(filepath.Base(o.object), pair[0]) {
 			o.image.fileType = pair[1]
 		}
 	}
-	known = append(known, otherFileTypes...)
 	switch _, err := os.Stat(o.object); {
 	case o.object == "":
 	case err != nil:
-		wrong("%s: %v", o.object, errors.Unwrap(err))
+		o.wrong("%s: %v", o.object, errors.Unwrap(err))
 	case o.image.fileType == "":
-		wrong("--file-type is missing: the name %s does not tell it", filepath.Base(o.object))
+		o.wrong("--file-type is missing: the name %s does not tell it", filepath.Base(o.object))
 	}
-	if o.image.fileType != "" && !slices.Contains(known, o.image.fileType) {
-		wrong("--file-type: MAAS knows no %q, but %s", o.image.fileType, strings.Join(slices.Compact(known), ", "))
+	if o.image.fileType != "" && !slices.Contains(knownFileTypes, o.image.fileType) {
+		o.wrong("--file-type: MAAS knows no %q, but %s", o.image.fileType, strings.Join(knownFileTypes, ", "))
 	}
-	return problems
 }
 
 // uploadImage has no timeout: only the calls have, and a person sees how far it is.
@@ -132,10 +129,6 @@ func uploadImage(ctx context.Context, o options, s surroundings) int {
 		return s.end(err)
 	}
 	defer file.Close()
-	client, err := maas.NewClient(o.maas)
-	if err != nil {
-		return s.end(err)
-	}
 	shown := newMeter(s.err, "reading", size)
 	digest, size, err := images.Digest(ctx, file, shown.at)
 	shown.done()
@@ -143,7 +136,7 @@ func uploadImage(ctx context.Context, o options, s surroundings) int {
 		return s.end(fmt.Errorf("reading %s: %w; nothing was sent", o.object, err))
 	}
 	shown = newMeter(s.err, "uploading", size)
-	result, err := images.NewService(client).Ensure(ctx,
+	result, err := images.NewService(o.region).Ensure(ctx,
 		maas.Unrecorded("a person runs it, and can run it again: it finds out what MAAS has"), file, images.Upload{
 			CreateImageParams: maas.CreateImageParams{
 				Name: o.image.name, Title: o.image.title, Architecture: o.image.architecture, BaseImage: o.image.base,
@@ -188,33 +181,28 @@ func openImage(name string) (*os.File, int64, error) {
 // explainImage returns the meaning of an error of pkg/maas/images, and the remedy.
 func explainImage(err error) (found, remedy string) {
 	var other *images.OtherContentError
-	var architecture *images.ArchitectureError
-	var shared *images.SharedFileError
-	var piece *images.PieceError
-	var paused *images.PausedError
-	var incomplete *images.IncompleteError
-	var missing *machine.ImageError
 	var answer *maas.Error
+	found = err.Error()
 	switch {
 	case errors.As(err, &other) && other.Complete:
-		return other.Error(), "give it another name, for example with its version; with --replace MAAS drops the old file " +
+		return found, "give it another name, for example with its version; with --replace MAAS drops the old file " +
 			"at once, and no machine can be deployed with the image until the new one is there"
-	case errors.As(err, &other):
-		return other.Error(), "wait, if somebody uploads it right now; otherwise --replace drops it"
-	case errors.As(err, &architecture):
-		return architecture.Error(), "put the architecture into the names, or upgrade MAAS to 3.6.3 or 3.7.1"
-	case errors.As(err, &shared):
-		return shared.Error(), "use that image"
-	case errors.As(err, &piece):
-		return piece.Error(), "make sure that MAAS's disk has room, and that nobody else uploads it; then run the command " +
+	case other != nil:
+		return found, "wait, if somebody uploads it right now; otherwise --replace drops it"
+	case guard.Is[*images.ArchitectureError](err):
+		return found, "put the architecture into the names, or upgrade MAAS to 3.6.3 or 3.7.1"
+	case guard.Is[*images.SharedFileError](err):
+		return found, "use that image"
+	case guard.Is[*images.PieceError](err):
+		return found, "make sure that MAAS's disk has room, and that nobody else uploads it; then run the command " +
 			"again with --restart"
-	case errors.As(err, &paused):
-		return paused.Error(), "run the same command again: it goes on there"
-	case errors.As(err, &incomplete):
-		return incomplete.Error(), "finish the upload with `capmaasctl image upload`; or wait until MAAS has synced it to " +
-			"all region controllers"
-	case errors.As(err, &missing):
-		return missing.Error(), "`capmaasctl image list` shows what MAAS has"
+	case guard.Is[*images.PausedError](err):
+		return found, "run the same command again: it goes on there"
+	case guard.Is[*images.IncompleteError](err):
+		return found, "finish the upload with `capmaasctl image upload`; or wait until MAAS has synced it to all region " +
+			"controllers"
+	case guard.Is[*machine.ImageError](err):
+		return found, "`capmaasctl image list` shows what MAAS has"
 	case maas.InvalidField(err, "architecture"):
 		return maas.Message(err), "MAAS takes the architectures for which it has synced an Ubuntu"
 	case errors.As(err, &answer) && answer.Kind == maas.Invalid:
@@ -249,12 +237,8 @@ type meter struct {
 
 func newMeter(to io.Writer, what string, whole int64) *meter {
 	p := &meter{to: to, what: what, whole: whole, step: 10, last: -1}
-	if file, ok := to.(*os.File); ok {
-		info, err := file.Stat()
-		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	if p.terminal {
-		p.step = 1
+	if file, ok := to.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		p.terminal, p.step = true, 1
 	}
 	return p
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -19,8 +20,9 @@ import (
 // checkMAAS checks a region.
 func checkMAAS(ctx context.Context, o options) checks {
 	var found checks
-	client, usable := found.region(ctx, o.maas, o.testVMHost)
-	if client == nil {
+	client := o.region
+	answers, usable := found.region(ctx, o, o.testVMHost)
+	if !answers {
 		return found
 	}
 	found.names(ctx, client, o)
@@ -33,30 +35,24 @@ func checkMAAS(ctx context.Context, o options) checks {
 	return found
 }
 
-// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. The client is nil if it is
+// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. answers is false if it is
 // of no use. usable reports whether VM hosts can be read and registered.
-func (c *checks) region(ctx context.Context, config maas.Config, needed bool) (client *maas.Client, usable bool) {
-	client, err := maas.NewClient(config)
-	if err != nil {
-		c.failed("endpoint", "", "%v", err)
-		return nil, false
+func (c *checks) region(ctx context.Context, o options, needed bool) (answers, usable bool) {
+	if !c.endpoint(ctx, o.region, o.maas.Endpoint) {
+		return false, false
 	}
-	if !c.endpoint(ctx, client, config.Endpoint) {
-		return nil, false
-	}
-	user, err := client.WhoAmI(ctx)
+	user, err := o.region.WhoAmI(ctx)
 	if err != nil {
 		c.refused("api-key", err)
-		return nil, false
+		return false, false
 	}
 	c.ok("api-key", "it is valid, and belongs to %s", user.Username)
-	mayRegister := c.user(ctx, client, user)
-	return client, c.vmHosts(ctx, client, needed) && mayRegister
+	mayRegister := c.user(ctx, o.region, user)
+	return true, c.vmHosts(ctx, o.region, needed) && mayRegister
 }
 
 // user checks that the key's user may do anything of use, and reports whether the user may register VM hosts. Up to
-// MAAS
-// 3.7 these are administrators.
+// MAAS 3.7 these are administrators.
 func (c *checks) user(ctx context.Context, client *maas.Client, user maas.User) bool {
 	entitled, err := rights.Direct{Client: client}.HasEntitlements(ctx)
 	switch {
@@ -120,13 +116,8 @@ func (c *checks) vmHosts(ctx context.Context, client *maas.Client, needed bool) 
 		c.refused("vm-hosts", err)
 		return false
 	}
-	n := 0
-	for _, h := range hosts {
-		if h.Type == maas.VMHostTypeLXD {
-			n++
-		}
-	}
-	c.ok("vm-hosts", "MAAS has %d LXD VM host(s)", n)
+	ofLXD := list.Where(hosts, func(h maas.VMHost) bool { return h.Type == maas.VMHostTypeLXD })
+	c.ok("vm-hosts", "MAAS has %d LXD VM host(s)", len(ofLXD))
 	return true
 }
 
@@ -139,9 +130,9 @@ func (c *checks) names(ctx context.Context, client *maas.Client, o options) bool
 
 // oneOf reports whether MAAS has the wanted one; "" always exists.
 func (c *checks) oneOf(
-	ctx context.Context, name string, kind machine.Missing, wanted string, list func(context.Context) ([]maas.Ref, error),
+	ctx context.Context, name string, kind machine.Missing, wanted string, read func(context.Context) ([]maas.Ref, error),
 ) bool {
-	refs, err := list(ctx)
+	refs, err := read(ctx)
 	if err != nil {
 		c.refused(name, err)
 		return false
@@ -151,10 +142,7 @@ func (c *checks) oneOf(
 		c.failed(name, missing.Remedy(), "%s", missing.Found())
 		return false
 	}
-	var all []string
-	for _, ref := range refs {
-		all = append(all, ref.Name)
-	}
+	all := list.Each(refs, func(ref maas.Ref) string { return ref.Name })
 	c.ok(name, "MAAS has %s", cmp.Or(wanted, strings.Join(all, ", ")))
 	return true
 }
@@ -166,18 +154,14 @@ func (c *checks) subnets(ctx context.Context, client *maas.Client) {
 		c.refused("subnets", err)
 		return
 	}
-	var served []string
-	for _, s := range subnets {
-		if s.VLAN.DHCP {
-			served = append(served, s.CIDR)
-		}
-	}
+	served := list.Where(subnets, func(s maas.Subnet) bool { return s.VLAN.DHCP })
 	if len(served) == 0 {
 		c.failed("subnets", "enable DHCP on the VLAN of the machines, with a dynamic range in its subnet",
 			"MAAS serves DHCP on none of its %d subnet(s): no machine can boot", len(subnets))
 		return
 	}
-	c.ok("subnets", "MAAS serves DHCP on %s", strings.Join(served, ", "))
+	names := list.Each(served, func(s maas.Subnet) string { return s.CIDR })
+	c.ok("subnets", "MAAS serves DHCP on %s", strings.Join(names, ", "))
 }
 
 // domains checks the DNS domain of the clusters' API endpoints.
@@ -187,26 +171,14 @@ func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string
 		c.refused("dns-domain", err)
 		return
 	}
-	if wanted != "" {
-		c.domain(domains, wanted)
-		return
-	}
-	var there []string
-	for _, d := range domains {
-		if d.Authoritative {
-			there = append(there, d.Name)
-		}
-	}
-	c.ok("dns-domain", "MAAS has %s", strings.Join(there, ", "))
-}
-
-// domain checks one domain, in the words of a MaasCluster's condition.
-func (c *checks) domain(domains []maas.Domain, wanted string) {
-	if missing, is := errors.AsType[*dns.DomainError](dns.CheckDomain(domains, wanted)); is {
+	// In the words of a MaasCluster's condition.
+	if missing, is := errors.AsType[*dns.DomainError](dns.CheckDomain(domains, wanted)); is && wanted != "" {
 		c.failed("dns-domain", missing.Remedy(), "%s", missing.Found())
 		return
 	}
-	c.ok("dns-domain", "MAAS has %s", wanted)
+	there := list.Each(list.Where(domains, func(d maas.Domain) bool { return d.Authoritative }),
+		func(d maas.Domain) string { return d.Name })
+	c.ok("dns-domain", "MAAS has %s", cmp.Or(wanted, strings.Join(there, ", ")))
 }
 
 // refused turns an error of MAAS into a line.
@@ -225,13 +197,12 @@ func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
 	if pool != "" {
 		pools = slices.DeleteFunc(pools, func(p maas.Ref) bool { return p.Name != pool })
 	}
-	asker := rights.Direct{Client: client}
 	version, err := client.Version(ctx)
 	if err != nil {
 		c.refused("rights", err)
 		return
 	}
-	found, err := rights.Survey(ctx, asker, pools)
+	found, err := rights.Survey(ctx, rights.Direct{Client: client}, pools)
 	if err != nil {
 		c.refused("rights", err)
 		return

@@ -25,20 +25,16 @@ func machineCommand(
 ) command {
 	c.page = "machine-states.md"
 	c.needsMAAS, c.hasTimeout = true, true
-	c.complete = func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
+	c.complete = func(o *options, fs *pflag.FlagSet) {
 		if o.object = fs.Arg(0); fs.NArg() > 0 && (o.object == "" || strings.ContainsAny(o.object, "/ ")) {
-			problems = append(problems, fmt.Sprintf("NAME: %q is no hostname or system id of a machine", o.object))
+			o.wrong("NAME: %q is no hostname or system id of a machine", o.object)
 		}
 		if o.lasts < 0 {
-			problems = append(problems, fmt.Sprintf("--for: %s is no time in quarantine, such as 48h", o.lasts))
+			o.wrong("--for: %s is no time in quarantine, such as 48h", o.lasts)
 		}
-		return problems
 	}
 	c.act = func(ctx context.Context, o options, s surroundings) int {
-		q, err := openQuarantines(o)
-		if err != nil {
-			return s.endMAAS(err)
-		}
+		q := openQuarantines(o)
 		m, err := q.find(ctx, o.object)
 		if err == nil {
 			err = do(q, ctx, m, o, s)
@@ -85,15 +81,11 @@ type quarantines struct {
 	permit maas.Permit
 }
 
-func openQuarantines(o options) (*quarantines, error) {
-	client, err := maas.NewClient(o.maas)
-	if err != nil {
-		return nil, err
-	}
+func openQuarantines(o options) *quarantines {
 	return &quarantines{
-		quarantine.NewService(inventory.New(client, inventory.Options{})), client,
+		quarantine.NewService(inventory.New(o.region, inventory.Options{})), o.region,
 		maas.Unrecorded("a person runs it, and can run it again: each call is the same once more"),
-	}, nil
+	}
 }
 
 // find returns the bare-metal machine with a hostname or a system id.
@@ -154,11 +146,7 @@ type quarantineReport struct {
 
 func listQuarantined(ctx context.Context, o options, _ surroundings) result {
 	r := &quarantineReport{Command: "machines list", Machines: []quarantined{}}
-	q, err := openQuarantines(o)
-	var list []quarantine.Machine
-	if err == nil {
-		list, err = q.List(ctx, 0)
-	}
+	list, err := openQuarantines(o).List(ctx, 0)
 	if err != nil {
 		r.Problem, r.Remedy = maas.Explain(err)
 		r.Summary = "The machines in quarantine could not be listed."

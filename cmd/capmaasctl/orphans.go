@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 )
@@ -53,52 +54,40 @@ cluster, and one MAAS: run it once for each MAAS.`,
 	}
 }
 
-func (o *options) completeOrphans(_ *pflag.FlagSet, _ surroundings) []string {
-	var problems []string
-	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+func (o *options) completeOrphans(*pflag.FlagSet) {
 	switch {
 	case o.settleTime < 0:
-		wrong("--settle-time: %s is no time to wait; 0s checks once", o.settleTime)
+		o.wrong("--settle-time: %s is no time to wait; 0s checks once", o.settleTime)
 	case o.timeout > 0 && o.timeout <= o.settleTime:
-		wrong("--timeout: %s is not longer than --settle-time, %s", o.timeout, o.settleTime)
+		o.wrong("--timeout: %s is not longer than --settle-time, %s", o.timeout, o.settleTime)
 	}
 	if o.yes && !o.remove {
-		wrong("--yes is for --delete")
+		o.wrong("--yes is for --delete")
 	}
 	if len(o.vouched) > 0 && !o.remove {
-		wrong("--vouch-for is for --delete")
+		o.wrong("--vouch-for is for --delete")
 	}
 	if o.apiKeyFile == "-" && o.remove && !o.yes {
-		wrong("--maas-api-key-file=-: the standard input is for the answers to --delete; give a file, or --yes")
+		o.wrong("--maas-api-key-file=-: the standard input is for the answers to --delete; give a file, or --yes")
 	}
-	return problems
 }
 
 // findOrphans lists orphans and, with --delete, removes them.
 func findOrphans(ctx context.Context, o options, s surroundings) result {
 	r := &orphanReport{Command: "orphans", Delete: o.remove, Orphans: []orphan{}}
 	defer r.sumUp()
-	a, err := newAudit(ctx, o)
-	if err != nil {
-		r.failed(err)
-		return r
-	}
+	a := &audit{maas: o.region, kubernetes: o.cluster}
 	found, err := a.settled(ctx, o.settleTime, s)
 	if err != nil {
-		r.failed(err)
+		r.Problem, r.Remedy = explainAll(err)
 		return r
 	}
-	for _, f := range found {
-		r.Orphans = append(r.Orphans, newOrphan(f))
-	}
+	r.Orphans = append(r.Orphans, list.Each(found, newOrphan)...)
 	if o.remove {
 		a.removeAll(ctx, r.Orphans, o, s)
 	}
 	return r
 }
-
-// failed records why there is no result.
-func (r *orphanReport) failed(err error) { r.Problem, r.Remedy = explainAll(err) }
 
 // explainAll is explain for errors of Kubernetes, too.
 func explainAll(err error) (problem, remedy string) {
@@ -112,25 +101,15 @@ func explainAll(err error) (problem, remedy string) {
 type audit struct {
 	maas       *maas.Client
 	kubernetes client.Client
-	management string
-}
-
-func newAudit(ctx context.Context, o options) (*audit, error) {
-	kubernetes, err := kubernetesClient(o)
-	if err != nil {
-		return nil, err
-	}
-	region, err := maas.NewClient(o.maas)
-	if err != nil {
-		return nil, err
-	}
-	management, err := orphanaudit.ManagementID(ctx, kubernetes)
-	return &audit{maas: region, kubernetes: kubernetes, management: management}, err
 }
 
 // claims reads Kubernetes.
 func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
-	claims, _, err := orphanaudit.ReadClaims(ctx, a.kubernetes, a.management, "")
+	management, err := orphanaudit.ManagementID(ctx, a.kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	claims, _, err := orphanaudit.ReadClaims(ctx, a.kubernetes, management, "")
 	return claims, err
 }
 
@@ -158,12 +137,10 @@ func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroun
 		return first, err
 	}
 	fmt.Fprintf(s.err, "%d machine(s) look like orphans; looking again in %s\n", len(first), settleTime)
-	timer := time.NewTimer(settleTime)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-timer.C:
+	case <-time.After(settleTime):
 	}
 	second, err := a.search(ctx)
 	return slices.DeleteFunc(second, func(f orphans.Finding) bool {
@@ -174,11 +151,11 @@ func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroun
 }
 
 // removeAll removes one orphan after the other.
-func (a *audit) removeAll(ctx context.Context, list []orphan, o options, s surroundings) {
+func (a *audit) removeAll(ctx context.Context, found []orphan, o options, s surroundings) {
 	remover := &orphans.Remover{Client: a.maas, Claims: a.claims, Vouched: o.vouched}
 	answers := &answers{questions: s.err, in: bufio.NewReader(s.in)}
-	for i := range list {
-		one := &list[i]
+	for i := range found {
+		one := &found[i]
 		if one.Outcome, one.Message = mayRemove(ctx, *one, o, answers); one.Outcome != "" {
 			continue
 		}

@@ -26,10 +26,28 @@ import (
 // neverPolls is the interval of the inventories: a plan reads once.
 const neverPolls = 24 * time.Hour
 
-// planning is what the plans have in common.
-func planning(c command) command {
+// planning is one of the commands that plan, under its whole name.
+func planning(
+	c command, name string,
+	how func(context.Context, options, surroundings, *planner.Planner) (*plan.Simulation, error),
+) command {
 	c.page = "capacity.md"
 	c.needsMAAS, c.needsCluster, c.asksClusters, c.inNamespace, c.hasTimeout = true, true, true, true, true
+	c.find = func(ctx context.Context, o options, s surroundings) result {
+		r := &planReport{Command: name, Steps: []plan.Step{}}
+		defer r.sumUp()
+		if err := withPlanner(ctx, o, func(p *planner.Planner) error {
+			simulation, err := how(ctx, o, s, p)
+			if err == nil {
+				r.Steps = append(r.Steps, simulation.Steps()...)
+			}
+			return err
+		}); err != nil {
+			r.Steps = r.Steps[:0]
+			r.failed(err)
+		}
+		return r
+	}
 	return c
 }
 
@@ -39,14 +57,12 @@ func planCommand() command {
 		long:    "The manifests are such as those that clusterctl generate prints. It changes nothing.",
 		example: "plan -f cluster.yaml\nplan -f cluster.yaml -o json",
 		flags:   func(o *options, fs *pflag.FlagSet) { o.addManifestsFlag(fs) },
-		complete: func(o *options, _ *pflag.FlagSet, _ surroundings) []string {
+		complete: func(o *options, _ *pflag.FlagSet) {
 			if len(o.manifests) == 0 {
-				return []string{"--filename is missing: the manifests to plan"}
+				o.wrong("--filename is missing: the manifests to plan")
 			}
-			return nil
 		},
-		find: planManifests,
-	})
+	}, "plan", planManifests)
 }
 
 func planUpgradeCommand() command {
@@ -57,14 +73,14 @@ func planUpgradeCommand() command {
 		flags: func(o *options, fs *pflag.FlagSet) {
 			fs.StringVar(&o.toVersion, "kubernetes-version", "", "Version of Kubernetes that the cluster gets, such as v1.36.2.")
 		},
-		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) (problems []string) {
-			problems = o.nameIn("CLUSTER", fs.Arg(0))
+		complete: func(o *options, fs *pflag.FlagSet) {
+			o.nameIn("CLUSTER", fs.Arg(0))
 			if !strings.HasPrefix(o.toVersion, "v") {
-				problems = append(problems, fmt.Sprintf("--kubernetes-version: %q is no version such as v1.36.2", o.toVersion))
+				o.wrong("--kubernetes-version: %q is no version such as v1.36.2", o.toVersion)
 			}
-			return problems
 		},
-		find: planUpgrade,
+	}, "plan upgrade", func(ctx context.Context, o options, _ surroundings, p *planner.Planner) (*plan.Simulation, error) {
+		return p.Upgrade(ctx, o.subject, o.toVersion)
 	})
 }
 
@@ -73,68 +89,32 @@ func planDrainCommand() command {
 		use: "drain HOST", short: "Show where the VMs on an LXDHost would go, and which can't leave it",
 		long:     "HOST is NAME or NAMESPACE/NAME. It changes nothing.",
 		example:  "plan drain lxd-b --namespace=capmaas-system",
-		complete: func(o *options, fs *pflag.FlagSet, _ surroundings) []string { return o.nameIn("HOST", fs.Arg(0)) },
-		find:     planDrain,
-	})
-}
-
-func planUpgrade(ctx context.Context, o options, _ surroundings) result {
-	return planned(ctx, o, "plan upgrade", func(p *planner.Planner) (*plan.Simulation, error) {
-		return p.Upgrade(ctx, o.subject, o.toVersion)
-	})
-}
-
-func planDrain(ctx context.Context, o options, _ surroundings) result {
-	return planned(ctx, o, "plan drain", func(p *planner.Planner) (*plan.Simulation, error) {
+		complete: func(o *options, fs *pflag.FlagSet) { o.nameIn("HOST", fs.Arg(0)) },
+	}, "plan drain", func(ctx context.Context, o options, _ surroundings, p *planner.Planner) (*plan.Simulation, error) {
 		return p.Drain(ctx, o.subject)
 	})
 }
 
-func planManifests(ctx context.Context, o options, s surroundings) result {
-	return planned(ctx, o, "plan", func(p *planner.Planner) (*plan.Simulation, error) {
-		var all []*unstructured.Unstructured
-		for _, name := range o.manifests {
-			content, err := readManifest(name, s.in)
-			if err != nil {
-				return nil, err
-			}
-			objects, err := planner.Decode(bytes.NewReader(content), o.namespace)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			all = append(all, objects...)
+func planManifests(ctx context.Context, o options, s surroundings, p *planner.Planner) (*plan.Simulation, error) {
+	var all []*unstructured.Unstructured
+	for _, name := range o.manifests {
+		content, err := readManifest(name, s.in)
+		if err != nil {
+			return nil, err
 		}
-		return p.Apply(ctx, all)
-	})
-}
-
-// planned runs one plan, and reports it.
-func planned(
-	ctx context.Context, o options, command string, how func(*planner.Planner) (*plan.Simulation, error),
-) result {
-	r := &planReport{Command: command, Steps: []plan.Step{}}
-	defer r.sumUp()
-	var simulation *plan.Simulation
-	err := withPlanner(ctx, o, func(p *planner.Planner) (err error) {
-		simulation, err = how(p)
-		return err
-	})
-	if err != nil {
-		r.failed(err)
-		return r
+		objects, err := planner.Decode(bytes.NewReader(content), o.namespace)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, objects...)
 	}
-	r.Steps = append(r.Steps, simulation.Steps()...)
-	return r
+	return p.Apply(ctx, all)
 }
 
 // withPlanner reads clusters and their MAAS.
 func withPlanner(ctx context.Context, o options, do func(*planner.Planner) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	kubernetes, err := kubernetesClient(o)
-	if err != nil {
-		return err
-	}
 	registry := inventory.NewRegistry(inventory.Options{
 		ActiveInterval: neverPolls, IdleInterval: neverPolls, Notify: func(string) {}, Logger: logr.Discard(),
 	})
@@ -144,9 +124,9 @@ func withPlanner(ctx context.Context, o options, do func(*planner.Planner) error
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- registry.Start(ctx) }()
-	err = do(&planner.Planner{
-		Client: kubernetes,
-		Scopes: &scope.Factory{Client: kubernetes, Registry: registry, Manager: manager},
+	err := do(&planner.Planner{
+		Client: o.cluster,
+		Scopes: &scope.Factory{Client: o.cluster, Registry: registry, Manager: manager},
 	})
 	stop()
 	return errors.Join(err, <-ended)

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // state is the result of one check. The words are part of the output's contract.
@@ -36,39 +38,34 @@ type check struct {
 // checks grows while a command checks one thing after the other.
 type checks []check
 
-func (c *checks) ok(name, format string, args ...any) {
-	*c = append(*c, check{Name: name, State: stateOK, Found: fmt.Sprintf(format, args...)})
+func (c *checks) add(state state, name, remedy, format string, args ...any) {
+	*c = append(*c, check{name, state, fmt.Sprintf(format, args...), remedy})
 }
 
+func (c *checks) ok(name, format string, args ...any) { c.add(stateOK, name, "", format, args...) }
 func (c *checks) changed(name, format string, args ...any) {
-	*c = append(*c, check{Name: name, State: stateChanged, Found: fmt.Sprintf(format, args...)})
+	c.add(stateChanged, name, "", format, args...)
 }
 
 // done adds changed or ok.
 func (c *checks) done(name string, changed bool, format string, args ...any) {
-	if changed {
-		c.changed(name, format, args...)
-		return
-	}
-	c.ok(name, format, args...)
+	c.add(map[bool]state{true: stateChanged, false: stateOK}[changed], name, "", format, args...)
 }
 
 // missing and failed also take the remedy.
 func (c *checks) missing(name, remedy, format string, args ...any) {
-	*c = append(*c, check{name, stateMissing, fmt.Sprintf(format, args...), remedy})
+	c.add(stateMissing, name, remedy, format, args...)
 }
-
 func (c *checks) failed(name, remedy, format string, args ...any) {
-	*c = append(*c, check{name, stateFailed, fmt.Sprintf(format, args...), remedy})
+	c.add(stateFailed, name, remedy, format, args...)
 }
 
 // no and unknown are for what not everybody needs.
 func (c *checks) no(name, remedy, format string, args ...any) {
-	*c = append(*c, check{name, stateNo, fmt.Sprintf(format, args...), remedy})
+	c.add(stateNo, name, remedy, format, args...)
 }
-
 func (c *checks) unknown(name, format string, args ...any) {
-	*c = append(*c, check{Name: name, State: stateUnknown, Found: fmt.Sprintf(format, args...)})
+	c.add(stateUnknown, name, "", format, args...)
 }
 
 // good reports whether nothing is left to do.
@@ -90,13 +87,7 @@ type report struct {
 func newReport(command string, found checks, canApply, applied bool) report {
 	var counts []string
 	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed, stateNo, stateUnknown} {
-		n := 0
-		for _, one := range found {
-			if one.State == s {
-				n++
-			}
-		}
-		if n > 0 {
+		if n := len(list.Where(found, func(one check) bool { return one.State == s })); n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s))
 		}
 	}

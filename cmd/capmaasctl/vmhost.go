@@ -35,17 +35,14 @@ var byHand = maas.Unrecorded("a person runs it again; a VM host has one address,
 // checkVMHost checks a node's registration in MAAS, or corrects it.
 func checkVMHost(ctx context.Context, o options) checks {
 	var found checks
-	client, usable := found.region(ctx, o.maas, true)
-	if client == nil || !usable {
+	if _, usable := found.region(ctx, o, true); !usable {
 		return found
 	}
-	if named := found.names(ctx, client, o); o.apply && !named {
-		return found
-	}
-	if o.apply {
-		found.register(ctx, client, o)
-	} else {
-		found.registration(ctx, client, o)
+	switch named := found.names(ctx, o.region, o); {
+	case !o.apply:
+		found.registration(ctx, o.region, o)
+	case named:
+		found.register(ctx, o.region, o)
 	}
 	return found
 }
