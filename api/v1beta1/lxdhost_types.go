@@ -116,16 +116,12 @@ type LXDHostSpec struct {
 	// zone is the MAAS zone of the host and of its VMs.
 	// +optional
 	// +kubebuilder:default=default
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	Zone string `json:"zone,omitempty"`
+	Zone PlaceName `json:"zone,omitempty"`
 
 	// resourcePool is the MAAS resource pool of the host and of its VMs.
 	// +optional
 	// +kubebuilder:default=default
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	ResourcePool string `json:"resourcePool,omitempty"`
+	ResourcePool PlaceName `json:"resourcePool,omitempty"`
 
 	// tags are what MaasMachines ask for in spec.tags.
 	// +optional

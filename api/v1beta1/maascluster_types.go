@@ -177,15 +177,11 @@ type LXDHostConfig struct {
 
 	// zone is the MAAS zone of the VM hosts. Default: for each the zone of its own machine.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	Zone string `json:"zone,omitempty"`
+	Zone PlaceName `json:"zone,omitempty"`
 
 	// resourcePool is the MAAS resource pool of the VM hosts. Default: MAAS's default pool.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	ResourcePool string `json:"resourcePool,omitempty"`
+	ResourcePool PlaceName `json:"resourcePool,omitempty"`
 
 	// credentialsRef names a Secret in this namespace with the keys endpoint, apiKey and, optionally, caBundle, as in
 	// spec.credentialsRef. The nodes of the host cluster register themselves with these credentials, which are copied

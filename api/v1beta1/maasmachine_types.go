@@ -57,6 +57,11 @@ const (
 	DefaultVMDiskGB   int32 = 20   // GB (10^9 bytes), as MAAS's compose counts
 )
 
+// PlaceName is the name of a zone or a resource pool of MAAS.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=256
+type PlaceName = string
+
 // LXDStorage is the root disk of an LXD VM.
 type LXDStorage struct {
 	// size of the root disk in GB, as a string of digits, at least 8. Default: minDiskSize, else 20.
@@ -494,9 +499,7 @@ type MachineReleaseStatus struct {
 type MaasMachineSpec struct {
 	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain overrides it. Default: any zone.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	FailureDomain string `json:"failureDomain,omitempty"`
+	FailureDomain PlaceName `json:"failureDomain,omitempty"`
 
 	// systemID is MAAS's id of the machine. The controller records it; set it yourself to use one certain bare-metal
 	// machine.
@@ -518,9 +521,7 @@ type MaasMachineSpec struct {
 	// resourcePool is the MAAS resource pool: bare metal is allocated from it, VM hosts are chosen from it. Default:
 	// any pool.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	ResourcePool string `json:"resourcePool,omitempty"`
+	ResourcePool PlaceName `json:"resourcePool,omitempty"`
 
 	// minCPU is the least number of cores of a bare-metal machine, and the number of cores of an LXD VM (default 2).
 	// +optional

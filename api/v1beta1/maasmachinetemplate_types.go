@@ -69,9 +69,7 @@ type MachineCounts struct {
 type ZoneRoom struct {
 	// name of the zone.
 	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	Name string `json:"name"`
+	Name PlaceName `json:"name"`
 
 	// fits is how many more machines of the template this zone can take now; 1000 stands for more, too.
 	// +optional
