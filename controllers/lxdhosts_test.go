@@ -394,7 +394,7 @@ func (l *lab) checkFigures(host *infrav1.LXDHost) {
 func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	w, t := l.w, l.w.t
 	t.Helper()
-	there, err := lxdhost.Connect(t.Context(), l.options)
+	there, err := new(lxdhost.Connections).Host(t.Context(), l.options)
 	l.must(err)
 	t.Cleanup(there.Close)
 	marks := lxdhost.Marks{Owner: "owner1", Machine: "machine1"}

@@ -44,7 +44,7 @@ func (n *testNode) wantOffered() {
 	if want := n.ip + ":8443"; string(secret.Data[infrav1.LXDAddressKey]) != want {
 		n.t.Errorf("the address in the Secret is %q, want %s", secret.Data[infrav1.LXDAddressKey], want)
 	}
-	host, err := lxdhost.Connect(n.t.Context(), lxdhost.Options{
+	host, err := new(lxdhost.Connections).Host(n.t.Context(), lxdhost.Options{
 		Address: string(secret.Data[infrav1.LXDAddressKey]), ServerCertificate: secret.Data[infrav1.LXDServerCertificateKey],
 		ClientCertificate: secret.Data[corev1.TLSCertKey], ClientKey: secret.Data[corev1.TLSPrivateKeyKey],
 		Project: lxdnode.DefaultProject, Dial: n.dial,

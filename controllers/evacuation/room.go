@@ -86,7 +86,7 @@ func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
 // placeOthers places the VMs that are to be placed as well, in the same MAAS. Those that fit nowhere wait, and take no
 // room.
 func (r *Reconciler) placeOthers(
-	ctx context.Context, now *round, than *infrav1.MaasMachine, trial *lxd.Trial, hosts []lxd.Host,
+	ctx context.Context, now *round, than *infrav1.MaasMachine, trial *lxd.Reservations, hosts []lxd.Host,
 ) {
 	home := now.homeOf(than)
 	for _, one := range now.successors {

@@ -28,6 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
@@ -126,8 +127,8 @@ type left struct {
 
 // vm returns what the VM is searched by.
 func (l *left) vm() lxd.VM {
-	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, Marks: marks(l.LeftVM), HostRef: l.LeftVM.Host,
-		Namesakes: l.Namesakes, Addresses: l.Addresses}
+	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, HostRef: l.LeftVM.Host,
+		Marks: lxdhost.Marks{Owner: l.OwnerID, Machine: l.Hostname}, Namesakes: l.Namesakes, Addresses: l.Addresses}
 }
 
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.
@@ -158,7 +159,7 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 		return 0, err
 	}
 	defer done()
-	found, err := region.Machines.LXD().FindVM(ctx, l.vm())
+	found, err := region.Machines.LXD().Find(ctx, l.vm())
 	if err != nil {
 		return 0, err
 	}
@@ -242,7 +243,7 @@ func forget(ctx context.Context, l *left, region *scope.Region) error {
 		return fmt.Errorf("reading its device: %w", err)
 	}
 	mark := ownership.AgentName(l.OwnerID, l.Machine)
-	err = region.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark)
+	err = region.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark)
 	if !guard.Is[*lxd.NameTakenError](err) {
 		return err
 	}

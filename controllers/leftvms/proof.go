@@ -13,10 +13,8 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -127,9 +125,4 @@ func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (rea
 		}
 	}
 	return reason{}, nil
-}
-
-// marks are what a VM carries that was made through LXD's own API.
-func marks(vm record.LeftVM) lxdhost.Marks {
-	return lxdhost.Marks{Owner: vm.OwnerID, Machine: vm.Hostname}
 }

@@ -39,7 +39,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 		return proceed, err
 	}
 	for i := range hosts {
-		if slices.Contains(l.record.Hosts, placer.HostRef(hosts[i])) {
+		if slices.Contains(l.record.Hosts, lxd.HostRef(hosts[i])) {
 			spec.MayBeOn = append(spec.MayBeOn, hosts[i])
 		}
 	}
@@ -95,7 +95,7 @@ func (r *Reconciler) unregister(ctx context.Context, l *life, host lxd.Host) err
 	placer := l.Machines.LXD()
 	device, err := placer.FindDevice(ctx, l.VM(""), l.Identity().AgentName)
 	if err == nil && device != nil {
-		err = placer.ForgetVM(ctx, record.ChangeVM.Permit(), device, l.Identity().AgentName)
+		err = placer.Forget(ctx, record.ChangeVM.Permit(), device, l.Identity().AgentName)
 	}
 	if err != nil {
 		placer.Cancel(l.Identity().Hostname)
@@ -130,7 +130,7 @@ func (r *Reconciler) wantedVM(ctx context.Context, l *life) (spec lxd.VMSpec, er
 // deployed, and the first of many would run as late as the last.
 func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
-	ref := placer.HostRef(host)
+	ref := lxd.HostRef(host)
 	if err := cmp.Or(tooManyHosts(l, ref), r.awaitLeft(ctx, l, ref)); err != nil {
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err

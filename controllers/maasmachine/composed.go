@@ -46,7 +46,7 @@ func (r *Reconciler) adoptComposed(ctx context.Context, l *life) error {
 	}
 	err = l.record.Store(ctx, func() {
 		l.record.DropHost(from)
-		l.record.AddHost(l.Machines.LXD().HostRef(*host))
+		l.record.AddHost(lxd.HostRef(*host))
 	})
 	if err == nil {
 		l.MaasMachine.Status.LXDHost = host.Name
@@ -59,7 +59,7 @@ func (r *Reconciler) adoptComposed(ctx context.Context, l *life) error {
 func (l *life) adoptVM(ctx context.Context, m *maas.Machine) (from string, host *lxd.Host, err error) {
 	recorded := l.record.Hosts
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(recorded) == 0 { // The record was lost.
-		recorded = []string{l.Machines.LXD().HostRef(lxd.Host{Name: host})}
+		recorded = []string{lxd.HostRef(lxd.Host{Name: host})}
 	}
-	return l.Machines.LXD().AdoptVM(ctx, l.VM(m.SystemID), recorded, m.PhysicalAddresses())
+	return l.Machines.LXD().Adopt(ctx, l.VM(m.SystemID), recorded, m.PhysicalAddresses())
 }

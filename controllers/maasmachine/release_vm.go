@@ -145,7 +145,7 @@ func (s search) everywhere(ctx context.Context, l *life) (outcome, error) {
 		if s.systemID == "" { // Otherwise it is not the VM whose addresses are recorded.
 			vm.Addresses = l.record.Addresses
 		}
-		found, err := l.Machines.LXD().FindVM(ctx, vm)
+		found, err := l.Machines.LXD().Find(ctx, vm)
 		if err != nil {
 			return proceed, fmt.Errorf("looking for VM %s on its host: %w", vm.Hostname, err)
 		}
@@ -173,7 +173,7 @@ func (r *Reconciler) vmVerification(ctx context.Context, l *life) (outcome, erro
 		return out, nil
 	}
 	if host := l.MaasMachine.Status.LXDHost; host != "" && len(l.record.Hosts) == 0 {
-		l.record.AddHost(cmp.Or(l.record.Runs, l.Machines.LXD().HostRef(lxd.Host{Name: host})))
+		l.record.AddHost(cmp.Or(l.record.Runs, lxd.HostRef(lxd.Host{Name: host})))
 	}
 	check := l.record.CleanupSoFar()
 	if !check.Namesakes && (len(l.record.Hosts) > 1 || l.foreign != nil) {
@@ -370,7 +370,7 @@ func (r *Reconciler) deregistration(ctx context.Context, l *life) (outcome, erro
 		return proceed, nil
 	}
 	_, err := l.Inventory.Change(l.maas.SystemID, func(*maas.Client) (*maas.Machine, error) {
-		return nil, l.Machines.LXD().ForgetVM(ctx, record.ChangeVM.Permit(), l.maas, l.Identity().AgentName)
+		return nil, l.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), l.maas, l.Identity().AgentName)
 	})
 	return proceed, err
 }

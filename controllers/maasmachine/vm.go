@@ -34,10 +34,10 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool) {
 		return false
 	}
 	now, vm := *l.maas, l.vmOn(l.maas)
-	seen, err := l.Machines.LXD().ObserveVM(ctx, vm, vmMaxAge)
+	seen, err := l.Machines.LXD().Observe(ctx, vm, vmMaxAge)
 	if err == nil && seen.State == "" {
 		var found lxd.Presence
-		found, err = l.Machines.LXD().FindVM(ctx, vm)
+		found, err = l.Machines.LXD().Find(ctx, vm)
 		gone = err == nil && found.State == lxd.Gone
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *Reconciler) look(ctx context.Context, l *life) (gone bool) {
 // lostDevice is for a VM whose device MAAS does not have any more. No VM is replaced because of what MAAS keeps.
 func (r *Reconciler) lostDevice(ctx context.Context, l *life) (outcome, error) {
 	vm := l.vmOn(&maas.Machine{SystemID: l.MaasMachine.Spec.SystemID, Device: true})
-	found, err := l.Machines.LXD().FindVM(ctx, vm)
+	found, err := l.Machines.LXD().Find(ctx, vm)
 	if err != nil {
 		return proceed, err
 	}
@@ -72,7 +72,7 @@ func (r *Reconciler) start(ctx context.Context, l *life) (outcome, error) {
 	if err := r.stillWanted(ctx, l); err != nil {
 		return proceed, err
 	}
-	if err := l.Machines.LXD().StartVM(ctx, l.vmOn(l.maas)); err != nil {
+	if err := l.Machines.LXD().Start(ctx, l.vmOn(l.maas)); err != nil {
 		return proceed, err
 	}
 	now := *l.maas

@@ -71,7 +71,7 @@ func TestAVMBootsAnImage(t *testing.T) {
 	vm := b.compose(t, fmt.Sprintf(userData, secret))
 	stage("placement and clone")
 	b.watch(t, vm.Hostname)
-	if err := b.StartVM(t.Context(), vm); err != nil {
+	if err := b.Start(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
 	stage("start")
@@ -119,7 +119,7 @@ func (b *bed) compose(t *testing.T, userData string) lxd.VM {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm.HostRef = b.HostRef(host)
+	vm.HostRef = lxd.HostRef(host)
 	return vm
 }
 
@@ -166,10 +166,10 @@ func (b *bed) remove(t *testing.T, vm lxd.VM) {
 	if err := b.DeleteVM(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := b.FindVM(t.Context(), vm); err != nil || found.State != lxd.Gone {
+	if found, err := b.Find(t.Context(), vm); err != nil || found.State != lxd.Gone {
 		t.Errorf("the VM is %+v, %v", found, err)
 	}
-	if err := b.ForgetVM(t.Context(), permit, vm.Machine, mark); err != nil {
+	if err := b.Forget(t.Context(), permit, vm.Machine, mark); err != nil {
 		t.Error(err)
 	}
 }

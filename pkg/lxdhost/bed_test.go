@@ -118,7 +118,7 @@ func (b *bed) must(err error) {
 
 func (b *bed) connect(o Options) *Host {
 	b.t.Helper()
-	h, err := Connect(b.t.Context(), o)
+	h, err := connect(b.t.Context(), o, newCircuit())
 	b.must(err)
 	b.t.Cleanup(h.Close)
 	return h

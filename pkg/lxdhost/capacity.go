@@ -2,14 +2,12 @@
 
 package lxdhost
 
-import "context"
-
 // NoLimit stands for no limit in Capacity.Limits.
 const NoLimit = -1
 
 // Capacity is what a host has, and what the project's instances have been given of it.
 type Capacity struct {
-	// Version is LXD's, as of Connect.
+	// Version is LXD's, as of the connection.
 	Version string
 	// Architecture is the host's, in Linux's words: x86_64.
 	Architecture string
@@ -42,21 +40,6 @@ type Pool struct {
 type Bridge struct {
 	Name    string
 	Managed bool
-}
-
-// Capacity returns what the host has. It is four calls (GET /1.0/networks, projects/P/state, resources and
-// storage-pools) and one more for each pool. The error is an *Error.
-func (h *Host) Capacity(ctx context.Context) (Capacity, error) {
-	c := Capacity{Version: h.version}
-	err := h.in(ctx, "read", "reading the capacity", func(s *session) error {
-		for _, read := range []func(*Capacity) error{s.readBridges, s.readProject, s.readResources, s.readPools} {
-			if err := read(&c); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return c, err
 }
 
 func (s *session) readResources(c *Capacity) error {

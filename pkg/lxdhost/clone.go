@@ -25,7 +25,6 @@ const seedDevice = "cloud-init"
 // Keys of a VM's configuration that LXD writes to that device.
 const (
 	keyUserData      = "cloud-init.user-data"
-	keyVendorData    = "cloud-init.vendor-data"
 	keyNetworkConfig = "cloud-init.network-config"
 )
 
@@ -34,8 +33,8 @@ const (
 type Boot struct {
 	// Fingerprint is the whole one of an image of virtual machines that the project has.
 	Fingerprint string
-	// UserData, VendorData and NetworkConfig are left out where they are empty.
-	UserData, VendorData, NetworkConfig string
+	// UserData and NetworkConfig are left out where they are empty.
+	UserData, NetworkConfig string
 }
 
 // Spec is a VM to be made.
@@ -238,8 +237,7 @@ func (s Spec) request(bridge Bridge) api.InstancesPost {
 	if volumes := s.volumes(); len(volumes) > 0 {
 		config[keyVolumes] = formatVolumes(volumes)
 	}
-	for key, value := range map[string]string{keyUserData: s.Boot.UserData, keyVendorData: s.Boot.VendorData,
-		keyNetworkConfig: s.Boot.NetworkConfig} {
+	for key, value := range map[string]string{keyUserData: s.Boot.UserData, keyNetworkConfig: s.Boot.NetworkConfig} {
 		if value != "" {
 			config[key] = value
 		}

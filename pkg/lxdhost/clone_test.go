@@ -84,7 +84,7 @@ func (b *bed) reading() Reading {
 func cloned(name, fingerprint string) Spec {
 	s := spec(name)
 	s.Boot = Boot{
-		Fingerprint: fingerprint, UserData: "#cloud-config\npassword: secret\n", NetworkConfig: "version: 2\n", VendorData: "#cloud-config\n{}\n",
+		Fingerprint: fingerprint, UserData: "#cloud-config\npassword: secret\n", NetworkConfig: "version: 2\n",
 	}
 	return s
 }
@@ -100,7 +100,7 @@ func TestTheLifeOfAClone(t *testing.T) {
 	b.counted("Start", callsOfSwitching, func() error { return b.host.Start(t.Context(), "vm", ours) })
 	seed, err := os.ReadFile(filepath.Join(b.daemon.Dir(), "virtual-machines", project+"_vm", "config.iso"))
 	b.must(err)
-	for _, want := range []string{s.Boot.UserData, s.Boot.NetworkConfig, s.Boot.VendorData} {
+	for _, want := range []string{s.Boot.UserData, s.Boot.NetworkConfig} {
 		if !bytes.Contains(seed, []byte(want)) {
 			t.Errorf("the VM does not get %q", want)
 		}
@@ -125,7 +125,7 @@ func (b *bed) checkClone(s Spec) {
 		return key != keyBaseImage && (strings.HasPrefix(key, "volatile.") || strings.HasPrefix(key, "image."))
 	})
 	wantConfig := map[string]string{
-		keyUserData: s.Boot.UserData, keyNetworkConfig: s.Boot.NetworkConfig, keyVendorData: s.Boot.VendorData,
+		keyUserData: s.Boot.UserData, keyNetworkConfig: s.Boot.NetworkConfig,
 		keyBaseImage: s.Boot.Fingerprint, "limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
 		keyOwner: ours.Owner, keyMachine: ours.Machine, keyManagement: ours.Management,
 	}

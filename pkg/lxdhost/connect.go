@@ -4,7 +4,6 @@ package lxdhost
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -14,19 +13,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
-const defaultTimeout = time.Minute
+// timeout bounds each method, with all its calls.
+const timeout = time.Minute
 
-// Options of Connect.
+// Options say how a project on an LXD host is reached.
 type Options struct {
 	// Address of LXD's HTTPS API, as host:port.
 	Address string
@@ -38,8 +37,6 @@ type Options struct {
 	ClientKey         []byte `json:"-"`
 	// Project of LXD that the VMs are in.
 	Project string
-	// Timeout bounds each method, with all its calls. Default: a minute.
-	Timeout time.Duration
 	// Dial makes connections. Default: TCP, through the proxy that HTTPS_PROXY and NO_PROXY name.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
 }
@@ -71,14 +68,10 @@ type Host struct {
 	version          string
 }
 
-// Connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0
-// and GET /1.0/projects/P. The error is an *Error: KindInvalid, KindUnreachable, KindPin, KindNotTrusted, KindProject,
-// KindNoVMs, KindCluster or KindOther.
-func Connect(ctx context.Context, o Options) (*Host, error) { return connect(ctx, o, newCircuit()) }
-
-// connect is Connect, with the circuit of an earlier connection.
+// connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0
+// and GET /1.0/projects/P. circuit may be that of an earlier connection.
 func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, error) {
-	h := &Host{address: o.Address, project: o.Project, timeout: cmp.Or(o.Timeout, defaultTimeout), sendWithin: sendWithin}
+	h := &Host{address: o.Address, project: o.Project, timeout: timeout, sendWithin: sendWithin}
 	secure, err := o.security()
 	if err != nil {
 		return nil, h.fail("connecting", err)
@@ -122,18 +115,11 @@ func (h *Host) check(ctx context.Context) (*api.Server, error) {
 	if server.Environment.ServerClustered {
 		return nil, problem(KindCluster, "it is a member of an LXD cluster")
 	}
-	if !runsVMs(server) {
+	if !lxdnode.RunsVMs(server) {
 		return nil, problem(KindNoVMs, "LXD %s can't run virtual machines there (its drivers: %s)",
 			server.Environment.ServerVersion, server.Environment.Driver)
 	}
 	return server, nil
-}
-
-// runsVMs checks for the driver ("lxc | qemu"): the extension virtual-machines exists even if VMs can't run.
-func runsVMs(server *api.Server) bool {
-	return slices.ContainsFunc(strings.Split(server.Environment.Driver, "|"), func(name string) bool {
-		return strings.TrimSpace(name) == "qemu"
-	})
 }
 
 // security pins the server's certificate and has the client's.

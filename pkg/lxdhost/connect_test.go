@@ -55,7 +55,7 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 			test.change(&options)
 			b.between.set(test.between)
 			defer b.between.set(nil)
-			h, err := Connect(t.Context(), options)
+			h, err := connect(t.Context(), options, newCircuit())
 			if h != nil {
 				defer h.Close()
 			}
@@ -98,15 +98,16 @@ func TestACallEndsWithItsTimeoutAndWithItsContext(t *testing.T) {
 	defer listener.Close()
 	options := Options{
 		Address: listener.Addr().String(), ServerCertificate: keys.Certificate, ClientCertificate: keys.Certificate, ClientKey: keys.Key,
-		Project: project, Timeout: short,
+		Project: project,
 	}
-	_, err = Connect(t.Context(), options)
+	ctx, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	_, err = connect(ctx, options, newCircuit())
 	wantKind(t, err, KindUnreachable)
 	wantDeadline(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	options.Timeout = 0
-	_, err = Connect(ctx, options)
+	_, err = connect(ctx, options, newCircuit())
 	wantKind(t, err, KindUnreachable)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)

@@ -64,7 +64,9 @@ type Reading struct {
 	At time.Time
 }
 
-// Host returns a connected host; see Connect. Options with other certificates are another host.
+// Host returns a connected host: LXD is there, has the pinned certificate, trusts ours, has the project and can run
+// VMs. Options with other certificates are another host. The error is an *Error: KindInvalid, KindUnreachable, KindPin,
+// KindNotTrusted, KindProject, KindNoVMs, KindCluster or KindOther.
 func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	one := c.get(o)
 	release, err := one.acquire(ctx)
@@ -75,8 +77,8 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	return one.connect(ctx, o)
 }
 
-// Read returns what a host has, as read at most maxAge ago, and since Freed: the calls are those of Capacity, GET
-// /1.0/instances and GET /1.0/images. The error is that of Connect or Capacity.
+// Read returns what a host has, as read at most maxAge ago, and since Freed: GET /1.0/networks, projects/P/state,
+// resources, storage-pools, instances and images, and one more for each pool. The error is an *Error, or that of Host.
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
 	maxAge = min(maxAge, c.sinceFreed(o))
 	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[Reading] { return &one.reading }, (*Host).read)
@@ -98,7 +100,7 @@ func (c *Connections) sinceFreed(o Options) time.Duration {
 }
 
 // Names returns the names of all instances in the project, as read at most maxAge ago: GET /1.0/instances, without what
-// they are. The error is that of Connect or List.
+// they are. The error is that of Host or List.
 func (c *Connections) Names(ctx context.Context, o Options, maxAge time.Duration) ([]string, error) {
 	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[[]string] { return &one.names }, (*Host).names)
 }
@@ -132,17 +134,18 @@ func recent[T any](
 
 // read reads all of a host.
 func (h *Host) read(ctx context.Context) (Reading, error) {
-	r := Reading{At: time.Now()}
-	capacity, err := h.Capacity(ctx)
-	if err != nil {
-		return Reading{}, err
-	}
-	err = h.in(ctx, "read", "reading the project", func(s *session) error {
+	r := Reading{At: time.Now(), Capacity: Capacity{Version: h.version}}
+	err := h.in(ctx, "read", "reading the project", func(s *session) error {
+		for _, read := range []func(*Capacity) error{s.readBridges, s.readProject, s.readResources, s.readPools} {
+			if err := read(&r.Capacity); err != nil {
+				return err
+			}
+		}
 		instances, err := s.client.GetInstances(api.InstanceTypeAny)
 		if err != nil {
 			return err
 		}
-		r.Capacity, r.VMs, r.MACs, r.Disk = capacity, marked(instances), macAddresses(instances), allocatedDisk(instances)
+		r.VMs, r.MACs, r.Disk = marked(instances), macAddresses(instances), allocatedDisk(instances)
 		r.Images, err = s.images(instances)
 		return err
 	})

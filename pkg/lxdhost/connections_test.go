@@ -142,9 +142,4 @@ func TestKeysTellOptionsApart(t *testing.T) {
 			t.Errorf("%s: the same key", name)
 		}
 	}
-	timed := base
-	timed.Timeout = time.Second
-	if timed.key() != base.key() {
-		t.Error("a timeout makes another host")
-	}
 }

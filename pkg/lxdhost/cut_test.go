@@ -305,12 +305,12 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 	hasty.timeout = short
 	b.between.set(silent)
 	for what, do := range map[string]func() error{
-		"Capacity": func() error { _, err := hasty.Capacity(t.Context()); return err },
-		"List":     func() error { _, err := hasty.List(t.Context()); return err },
-		"Clone":    func() error { return b.clone(&hasty, spec("other")) },
-		"Start":    func() error { return hasty.Start(t.Context(), "vm", ours) },
-		"Stop":     func() error { return hasty.Stop(t.Context(), "vm", ours, time.Time{}) },
-		"Delete":   func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
+		"read":   func() error { _, err := hasty.read(t.Context()); return err },
+		"List":   func() error { _, err := hasty.List(t.Context()); return err },
+		"Clone":  func() error { return b.clone(&hasty, spec("other")) },
+		"Start":  func() error { return hasty.Start(t.Context(), "vm", ours) },
+		"Stop":   func() error { return hasty.Stop(t.Context(), "vm", ours, time.Time{}) },
+		"Delete": func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
 	} {
 		err := do()
 		if KindOf(err) != KindUnreachable {

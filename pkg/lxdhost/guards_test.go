@@ -63,7 +63,7 @@ func TestARedirectOfLXDIsNotFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
 	defer elsewhere.Close()
 	o := something(t, http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
-	if _, err := Connect(t.Context(), o); !errors.Is(err, errRedirect) || followed.Load() {
+	if _, err := connect(t.Context(), o, newCircuit()); !errors.Is(err, errRedirect) || followed.Load() {
 		t.Errorf("followed %v: %v", followed.Load(), err)
 	}
 }
@@ -116,7 +116,7 @@ func TestAWorkerIsFreeWhileLXDIsAsked(t *testing.T) {
 	ctx := guard.WithIdle(t.Context(), func() func() { idle <- struct{}{}; return func() { resumed <- struct{}{} } })
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	go func() { defer close(ended); _, _ = Connect(ctx, o) }()
+	go func() { defer close(ended); _, _ = connect(ctx, o, newCircuit()) }()
 	<-asked
 	select {
 	case <-idle:

@@ -70,15 +70,12 @@ func (s *session) images(instances []api.Instance) ([]Image, error) {
 
 func describeImage(found *api.Image) Image {
 	disk, _ := strconv.ParseInt(found.Properties[keyDisk], 10, 64)
-	image := Image{
-		Fingerprint: found.Fingerprint, Architecture: found.Architecture, Bytes: found.Size, DiskBytes: disk,
-		Brought: found.Properties[keyBrought],
+	aliases := list.Each(found.Aliases, func(alias api.ImageAlias) string { return alias.Name })
+	slices.Sort(aliases)
+	return Image{
+		Fingerprint: found.Fingerprint, Aliases: aliases, Architecture: found.Architecture, Bytes: found.Size,
+		DiskBytes: disk, Brought: found.Properties[keyBrought],
 	}
-	for _, alias := range found.Aliases {
-		image.Aliases = append(image.Aliases, alias.Name)
-	}
-	slices.Sort(image.Aliases)
-	return image
 }
 
 // baseImages returns the names of the instances that were made from each image, sorted.
@@ -294,7 +291,7 @@ func (s *session) removeBrought(fingerprint string, mark Mark) error {
 		return err
 	}
 	image := describeImage(found)
-	if !mark.proves(&image) {
+	if _, proven := mark.Alias(&image); !proven {
 		return problem(KindConflict, "nothing proves that it was brought, and it is left alone")
 	}
 	instances, err := s.client.GetInstances(api.InstanceTypeAny)
@@ -337,18 +334,10 @@ func (m Mark) Of(fingerprint, alias string) string {
 // gave it.
 func (m Mark) Alias(image *Image) (string, bool) {
 	_, alias, _ := strings.Cut(image.Brought, " ")
-	if image.Brought == "" || image.Brought != m.Of(image.Fingerprint, alias) {
+	isOther := func(name string) bool { return name != alias }
+	if image.Brought == "" || image.Brought != m.Of(image.Fingerprint, alias) ||
+		slices.ContainsFunc(image.Aliases, isOther) {
 		return "", false
 	}
-	for _, name := range image.Aliases {
-		if name != alias {
-			return "", false
-		}
-	}
 	return alias, true
-}
-
-func (m Mark) proves(image *Image) bool {
-	_, is := m.Alias(image)
-	return is
 }

@@ -178,22 +178,17 @@ func splitImage(disk, file *io.SectionReader) (*ImageFile, error) {
 		return nil, err
 	}
 	var boundary [][]byte
-	begin := func(err error) error {
+	for _, part := range [][2]string{{"metadata", "metadata.tar"}, {diskFile, "disk.qcow2"}} {
+		if _, err := w.CreateFormFile(part[0], part[1]); err != nil {
+			return nil, err
+		}
 		boundary = append(boundary, bytes.Clone(form.Bytes()))
 		form.Reset()
-		return err
 	}
-	_, err = w.CreateFormFile("metadata", "metadata.tar")
-	if err = begin(err); err == nil {
-		_, err = w.CreateFormFile(diskFile, "disk.qcow2")
-		err = begin(err)
-	}
-	if err == nil {
-		err = begin(w.Close())
-	}
-	if err != nil {
+	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	boundary = append(boundary, form.Bytes())
 	image := newImageFile(w.FormDataContentType(), boundary, file, disk)
 	if metadata == nil {
 		return image.about("", size), nil

@@ -18,7 +18,7 @@ import (
 // The numbers of calls in the documentation are these.
 const (
 	callsOfConnect       = 2
-	callsOfCapacity      = 6 // with two pools
+	callsOfReading       = 8 // with two pools
 	callsOfList          = 1
 	callsOfClone         = 3
 	callsOfCloneAgain    = 2
@@ -51,7 +51,7 @@ func isNoPost(call string) bool { return call != "POST /1.0/instances" }
 func TestTheLifeOfAVM(t *testing.T) {
 	b := newBed(t)
 	b.counted("Connect", callsOfConnect, func() error {
-		h, err := Connect(t.Context(), b.options)
+		h, err := connect(t.Context(), b.options, newCircuit())
 		if h != nil {
 			h.Close()
 		}
@@ -103,9 +103,9 @@ func TestCapacity(t *testing.T) {
 	b.must(err)
 	server, _, err := b.all.GetServer()
 	b.must(err)
-	var c Capacity
-	b.counted("Capacity", callsOfCapacity, func() (err error) {
-		c, err = b.host.Capacity(t.Context())
+	var c Reading
+	b.counted("read", callsOfReading, func() (err error) {
+		c, err = b.host.read(t.Context())
 		return err
 	})
 	if len(c.Pools) != 2 {
@@ -133,8 +133,7 @@ func TestCapacity(t *testing.T) {
 	}
 
 	b.setProject(map[string]string{"limits.cpu": "3", "limits.memory": "1GiB", "limits.disk": "1GiB"})
-	c, err = b.host.Capacity(t.Context())
-	b.must(err)
+	c = b.reading()
 	if want := (Amount{Cores: 3, MemoryMiB: 1024, DiskBytes: 1 << 30}); c.Limits != want {
 		t.Errorf("limits %+v, want %+v", c.Limits, want)
 	}

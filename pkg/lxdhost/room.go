@@ -5,10 +5,11 @@ package lxdhost
 import (
 	"cmp"
 	"net"
-	"slices"
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/canonical/lxd/shared/units"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // bridgeType is LXD's type of bridges, its own and others.
@@ -23,14 +24,14 @@ func (r *Reading) check(spec Spec) (Bridge, error) {
 	if err := checkMAC(spec, r.MACs); err != nil {
 		return Bridge{}, err
 	}
-	at := slices.IndexFunc(r.Bridges, func(b Bridge) bool { return b.Name == spec.Bridge })
-	if at < 0 {
+	bridge := list.Find(r.Bridges, func(b Bridge) bool { return b.Name == spec.Bridge })
+	if bridge == nil {
 		return Bridge{}, problem(KindBridge, "there is no bridge %s, or none that the project may use", spec.Bridge)
 	}
 	if err := r.checkPools(spec); err != nil {
 		return Bridge{}, err
 	}
-	return r.Bridges[at], checkRoom(spec, r.Capacity)
+	return *bridge, checkRoom(spec, r.Capacity)
 }
 
 // macAddresses returns which instance has which MAC address.
@@ -99,13 +100,13 @@ func (r *Reading) checkPools(spec Spec) error {
 		wanted[disk.Pool] += disk.Bytes
 	}
 	for _, name := range names {
-		at := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Name == name })
-		if at < 0 {
+		pool := list.Find(r.Pools, func(p Pool) bool { return p.Name == name })
+		if pool == nil {
 			return problem(KindPool, "there is no storage pool %s", name)
 		}
 		// What is used may be other projects', and what is promised may not be used yet.
-		taken := max(r.Disk[name], r.Pools[at].UsedBytes)
-		if most := promised(r.Pools[at].TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
+		taken := max(r.Disk[name], pool.UsedBytes)
+		if most := promised(pool.TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
 			return noRoom("bytes in the storage pool "+name, wanted[name], taken, most)
 		}
 	}

@@ -93,12 +93,10 @@ func (s *session) makeVolume(v volume, marks Marks) error {
 	if made == nil {
 		return nil
 	}
-	switch there, err := s.proveVolume(v, marks); {
-	case err != nil && KindOf(err) != KindConflict, !there && err == nil:
-		return made
-	default:
+	if there, err := s.proveVolume(v, marks); there {
 		return err
 	}
+	return made
 }
 
 // proveVolume reports whether a volume is there; if it does not carry the marks that is an error. For a while it may be

@@ -3,22 +3,21 @@
 package lxdnode
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 const bridgeType = "bridge"
 
 // ensureBridge ensures a bridge that is up, the host's or LXD's: MAAS attaches VMs to its name either way.
 func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
-	network, state, err := ensure(p.write && p.CreateBridge,
-		func() (*api.Network, error) {
-			network, _, err := client.GetNetwork(p.NetworkBridge)
-			return network, err
-		},
+	network, state, err := ensure(p.write && p.CreateBridge, client.GetNetwork, p.NetworkBridge,
 		func() error { return p.createBridge(client) })
 	switch {
 	case err != nil:
@@ -71,16 +70,9 @@ func bridgeNames(client lxd.InstanceServer) string {
 	if err != nil {
 		return "unknown"
 	}
-	var names []string
-	for _, network := range networks {
-		if network.Type == bridgeType {
-			names = append(names, network.Name)
-		}
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	bridges := list.Where(networks, func(network api.Network) bool { return network.Type == bridgeType })
+	names := list.Each(bridges, func(bridge api.Network) string { return bridge.Name })
+	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
 // createBridge makes a bridge on which LXD serves neither addresses nor names, because MAAS does. LXD picks its subnet:

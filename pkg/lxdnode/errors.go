@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -54,12 +55,7 @@ func Permanent(err error) bool {
 	case *SettingError:
 		return true
 	case interface{ Unwrap() []error }:
-		for _, each := range e.Unwrap() {
-			if Permanent(each) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(e.Unwrap(), Permanent)
 	}
 	return Permanent(errors.Unwrap(err))
 }

@@ -67,26 +67,27 @@ func NewKeys(name string) (Keys, error) {
 
 // Fingerprint returns LXD's name for a certificate (PEM): the SHA-256 of its DER in lower-case hex.
 func Fingerprint(certificate []byte) (string, error) {
-	der, err := decodeCertificate(certificate)
+	parsed, err := parseCertificate(certificate)
 	if err != nil {
 		return "", err
 	}
-	return fingerprint(der), nil
+	return fingerprint(parsed), nil
 }
 
-func fingerprint(der []byte) string {
-	sum := sha256.Sum256(der)
+func fingerprint(certificate *x509.Certificate) string {
+	sum := sha256.Sum256(certificate.Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// decodeCertificate returns the DER of a certificate in PEM.
-func decodeCertificate(certificate []byte) ([]byte, error) {
+// parseCertificate reads a certificate in PEM.
+func parseCertificate(certificate []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certificate)
 	if block == nil || block.Type != "CERTIFICATE" {
 		return nil, errors.New("it is no certificate in PEM")
 	}
-	if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
 		return nil, fmt.Errorf("it is no certificate: %w", err)
 	}
-	return block.Bytes, nil
+	return parsed, nil
 }

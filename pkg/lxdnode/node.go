@@ -5,6 +5,7 @@ package lxdnode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -14,6 +15,8 @@ import (
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 const (
@@ -153,43 +156,58 @@ func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	certificate := []byte(server.Environment.Certificate)
-	if _, err := decodeCertificate(certificate); err != nil {
+	if _, err := parseCertificate(certificate); err != nil {
 		return nil, &Error{Step: StepServer, Problem: "the certificate that LXD reports as its own: " + err.Error(),
 			cause: err}
 	}
 	return certificate, nil
 }
 
+// checkServer checks whether this LXD can be a VM host of MAAS at all.
+func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
+	server, _, err := client.GetServer()
+	if err != nil {
+		return Failed, "", asError(StepServer, "reading the server", err)
+	}
+	p.server = server
+	environment := server.Environment
+	if missing := missingExtensions(server); len(missing) > 0 {
+		return Failed, "", wrong("install LXD 5.0 or newer", "LXD %s lacks required API extensions: %s",
+			environment.ServerVersion, strings.Join(missing, ", "))
+	}
+	if environment.ServerClustered {
+		return Failed, "", wrong("use LXD without clustering: MAAS makes VM hosts of all members, under the members' names, "+
+			"as soon as it has one", "this LXD is a member of an LXD cluster")
+	}
+	if !RunsVMs(server) {
+		return Failed, "", wrong("switch on virtualization in the firmware, check that /dev/kvm exists and that `modprobe "+
+			"vhost_vsock` works, install QEMU where LXD comes from a Debian package, and restart LXD; LXD's log has the "+
+			"reason", "LXD %s can't run virtual machines here (its drivers: %s)", environment.ServerVersion,
+			strings.Join(drivers(server), ", "))
+	}
+	return OK, fmt.Sprintf("LXD %s, drivers %s", environment.ServerVersion, strings.Join(drivers(server), ", ")), nil
+}
+
 // missingExtensions returns the extensions that MAAS's LXD driver requires at registration, or Trust, and that this
 // server lacks.
 func missingExtensions(server *api.Server) []string {
-	var missing []string
-	for _, extension := range []string{"projects", "virtual-machines", "custom_block_volumes", "certificate_project"} {
-		if !slices.Contains(server.APIExtensions, extension) {
-			missing = append(missing, extension)
-		}
-	}
-	return missing
+	needed := []string{"projects", "virtual-machines", "custom_block_volumes", "certificate_project"}
+	return list.Where(needed, func(extension string) bool { return !slices.Contains(server.APIExtensions, extension) })
 }
 
-// runsVMs checks for the driver. The extension virtual-machines exists even if VMs can't run.
-func runsVMs(server *api.Server) bool { return slices.Contains(drivers(server), "qemu") }
+// RunsVMs reports whether LXD has the driver for VMs. The extension virtual-machines exists even if VMs can't run.
+func RunsVMs(server *api.Server) bool { return slices.Contains(drivers(server), "qemu") }
 
 // drivers parses "lxc | qemu". LXD lists them in changing order.
 func drivers(server *api.Server) []string {
-	names := strings.Split(server.Environment.Driver, "|")
-	for i, name := range names {
-		names[i] = strings.TrimSpace(name)
-	}
+	names := list.Each(strings.Split(server.Environment.Driver, "|"), strings.TrimSpace)
 	slices.Sort(names)
 	return names
 }
 
 func storageDrivers(server *api.Server) []string {
-	names := make([]string, 0, len(server.Environment.StorageSupportedDrivers))
-	for _, driver := range server.Environment.StorageSupportedDrivers {
-		names = append(names, driver.Name)
-	}
+	names := list.Each(server.Environment.StorageSupportedDrivers,
+		func(driver api.ServerStorageDriverInfo) string { return driver.Name })
 	slices.Sort(names)
 	return names
 }

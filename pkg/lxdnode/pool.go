@@ -15,11 +15,7 @@ import (
 // ensurePool ensures a pool with the driver. An existing pool keeps its size: LXD 5.0 accepts a new size without
 // growing what is below, and the size is the operator's choice.
 func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
-	pool, state, err := ensure(p.write,
-		func() (*api.StoragePool, error) {
-			pool, _, err := client.GetStoragePool(p.StoragePool)
-			return pool, err
-		},
+	pool, state, err := ensure(p.write, client.GetStoragePool, p.StoragePool,
 		func() error { return p.createPool(client) })
 	switch {
 	case err != nil:

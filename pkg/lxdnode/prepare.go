@@ -3,8 +3,10 @@
 package lxdnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	lxd "github.com/canonical/lxd/client"
@@ -13,6 +15,46 @@ import (
 
 // description marks for people what was made here. No code depends on it.
 const description = "Made by Cluster API provider MAAS for MAAS's virtual machines"
+
+// Names of the steps, in their order; checks and errors carry them.
+const (
+	StepConnect    = "connection"
+	StepServer     = "LXD server"
+	StepPool       = "storage pool"
+	StepBridge     = "network bridge"
+	StepInterfaces = "interfaces"
+	StepProject    = "project"
+	StepProfile    = "profile"
+	StepListen     = "https address"
+	StepTrust      = "trust"
+)
+
+// State is the result of a check.
+type State string
+
+const (
+	// OK means as wanted; nothing was changed.
+	OK State = "ok"
+	// Changed means as wanted, because this run made or changed it.
+	Changed State = "changed"
+	// Missing means that it does not exist, and that Prepare would make it. Only Inspect reports it.
+	Missing State = "missing"
+	// Failed means not as wanted; the error has the details.
+	Failed State = "failed"
+)
+
+// Check is the result for one thing.
+type Check struct {
+	Name   string // one of the Step constants
+	State  State
+	Found  string
+	Remedy string // what a person can do about it; with Failed, if anything
+}
+
+// stands reports whether the named step ran and did not fail.
+func stands(checks []Check, name string) bool {
+	return slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name && c.State != Failed })
+}
 
 // Inspect checks everything that Prepare would do, and changes nothing. The checks are in the order of the steps; a
 // step that was not reached has none. The error holds a *SettingError for each setting that is wrong (nothing was
@@ -106,11 +148,13 @@ func (n *Node) take(ctx context.Context, p *pass, s step) (Check, error) {
 	return Check{Name: s.name, State: state, Found: found}, nil
 }
 
-// ensure reads an object. If there is none and the pass may write, it makes it and reads again. The result of the
-// second read counts, not that of the creation: its response may have been lost, or another client may have been
+// ensure reads an object by its name. If there is none and the pass may write, it makes it and reads again. The result
+// of the second read counts, not that of the creation: its response may have been lost, or another client may have been
 // faster.
-func ensure[T any](write bool, get func() (T, error), create func() error) (object T, state State, err error) {
-	object, err = get()
+func ensure[T any](
+	write bool, get func(string) (*T, string, error), name string, create func() error,
+) (object *T, state State, err error) {
+	object, _, err = get(name)
 	switch {
 	case err == nil:
 		return object, OK, nil
@@ -119,13 +163,10 @@ func ensure[T any](write bool, get func() (T, error), create func() error) (obje
 	case !write:
 		return object, Missing, nil
 	}
-	createErr := create()
-	object, err = get()
+	failed := create()
+	object, _, err = get(name)
 	if err == nil {
 		return object, Changed, nil
 	}
-	if createErr != nil {
-		return object, Failed, createErr
-	}
-	return object, Failed, err
+	return object, Failed, cmp.Or(failed, err)
 }

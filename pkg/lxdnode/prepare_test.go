@@ -175,11 +175,11 @@ func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
 
 func decode(t *testing.T, keys Keys) []byte {
 	t.Helper()
-	der, err := decodeCertificate(keys.Certificate)
+	parsed, err := parseCertificate(keys.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return der
+	return parsed.Raw
 }
 
 // trustedOverHTTPS asks LXD for its projects with a client certificate.
@@ -244,7 +244,7 @@ func testServerCertificate(t *testing.T, d *lxdbed.Daemon, n *Node) {
 	if err := client.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := fingerprint(client.ConnectionState().PeerCertificates[0].Raw); got != want {
+	if want := fingerprint(client.ConnectionState().PeerCertificates[0]); got != want {
 		t.Errorf("it reports the certificate %s, and shows %s", got, want)
 	}
 }

@@ -4,6 +4,7 @@ package lxdnode
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,19 +19,14 @@ import (
 // The project is not restricted: that would not keep the key from being root's
 // (TestARestrictedProjectDoesNotHoldTheKey), and would deny snapshots and backups to operators.
 func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
-	project, state, err := ensure(p.write,
-		func() (*api.Project, error) {
-			project, _, err := client.GetProject(p.Project)
-			return project, err
-		},
-		func() error {
-			return client.CreateProject(api.ProjectsPost{Name: p.Project, ProjectPut: api.ProjectPut{
-				Description: description,
-				Config: map[string]string{
-					"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true",
-				},
-			}})
-		})
+	project, state, err := ensure(p.write, client.GetProject, p.Project, func() error {
+		return client.CreateProject(api.ProjectsPost{Name: p.Project, ProjectPut: api.ProjectPut{
+			Description: description,
+			Config: map[string]string{
+				"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true",
+			},
+		}})
+	})
 	switch {
 	case err != nil:
 		return Failed, "", asError(StepProject, "project "+p.Project, err)
@@ -67,30 +63,20 @@ func missingAllowances(project *api.Project) []string {
 // of a VM when LXD has made it, fails if there are more, and forgets the VM, which stays. A disk named root is replaced
 // by the one that MAAS requests.
 func strangeDisks(profile *api.Profile) []string {
-	var names []string
-	for name, device := range profile.Devices {
-		if device["type"] == "disk" && name != "root" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(profile.Devices)), func(name string) bool {
+		return profile.Devices[name]["type"] != "disk" || name == "root"
+	})
 }
 
 // ensureProfile ensures the profile that MAAS gives to VMs. A new one is empty: MAAS adds all devices itself. What an
 // operator put into an existing one is meant for the VMs.
 func (p *pass) ensureProfile(client lxd.InstanceServer) (State, string, error) {
 	client = client.UseProject(p.Project)
-	profile, state, err := ensure(p.write,
-		func() (*api.Profile, error) {
-			profile, _, err := client.GetProfile(profileName)
-			return profile, err
-		},
-		func() error {
-			return client.CreateProfile(api.ProfilesPost{
-				Name: profileName, ProfilePut: api.ProfilePut{Description: description},
-			})
+	profile, state, err := ensure(p.write, client.GetProfile, profileName, func() error {
+		return client.CreateProfile(api.ProfilesPost{
+			Name: profileName, ProfilePut: api.ProfilePut{Description: description},
 		})
+	})
 	switch {
 	case err != nil:
 		return Failed, "", asError(StepProfile, fmt.Sprintf("profile %s in project %s", profileName, p.Project), err)

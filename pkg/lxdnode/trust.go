@@ -4,9 +4,7 @@ package lxdnode
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"slices"
 
 	lxd "github.com/canonical/lxd/client"
@@ -21,38 +19,31 @@ import (
 // name belongs to another client and is not changed; but if LXD keeps it for another purpose than clients, that is an
 // error.
 func (n *Node) Trust(ctx context.Context, name, project string, certificate []byte) (changed bool, err error) {
-	der, err := decodeCertificate(certificate)
+	parsed, err := parseCertificate(certificate)
 	if err != nil {
 		return false, &Error{Step: StepTrust, Problem: "the client's certificate: " + err.Error(), Permanent: true}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	client, err := n.client(ctx)
-	if err != nil {
-		return false, asError(StepTrust, "reading the certificate "+name, err)
-	}
-	found, state, err := ensure(true,
-		func() (*api.Certificate, error) {
-			found, _, err := client.GetCertificate(fingerprint(der))
-			return found, err
-		},
-		func() error {
+	err = n.call(ctx, StepTrust, "adding the certificate "+name, func(client lxd.InstanceServer) error {
+		found, state, err := ensure(true, client.GetCertificate, fingerprint(parsed), func() error {
 			return client.CreateCertificate(api.CertificatesPost{
-				Name: name, Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(der),
+				Name: name, Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(parsed.Raw),
 				Restricted: true, Projects: []string{project},
 			})
 		})
-	switch {
-	case err != nil:
-		return false, asError(StepTrust, "adding the certificate "+name, err)
-	case found.Type != api.CertificateTypeClient:
-		return false, &Error{Step: StepTrust, Permanent: true,
-			Problem: "LXD knows the certificate " + name + " as one of type " + found.Type,
-			Remedy:  "`lxc config trust remove " + found.Fingerprint + "`"}
-	case found.Name == name && (!found.Restricted || !slices.Equal(found.Projects, []string{project})):
-		return true, restrict(client, found.Fingerprint, project)
-	}
-	return state == Changed, nil
+		switch changed = state == Changed; {
+		case err != nil:
+			return err
+		case found.Type != api.CertificateTypeClient:
+			return &Error{Step: StepTrust, Permanent: true,
+				Problem: "LXD knows the certificate " + name + " as one of type " + found.Type,
+				Remedy:  "`lxc config trust remove " + found.Fingerprint + "`"}
+		case found.Name == name && (!found.Restricted || !slices.Equal(found.Projects, []string{project})):
+			changed = true
+			return restrict(client, found.Fingerprint, project)
+		}
+		return nil
+	})
+	return changed, err
 }
 
 // restrict limits a certificate to a project.
@@ -120,11 +111,7 @@ func (n *Node) Forget(ctx context.Context, fingerprint string) error {
 
 // commonName returns the common name of a certificate's subject, or "".
 func commonName(c api.Certificate) string {
-	block, _ := pem.Decode([]byte(c.Certificate))
-	if block == nil {
-		return ""
-	}
-	parsed, err := x509.ParseCertificate(block.Bytes)
+	parsed, err := parseCertificate([]byte(c.Certificate))
 	if err != nil {
 		return ""
 	}

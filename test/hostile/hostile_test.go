@@ -90,7 +90,7 @@ func TestAnEndlessResponseIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, certificate := ServeTLS(t, flood)
-	_, err = lxdhost.Connect(t.Context(), lxdhost.Options{
+	_, err = new(lxdhost.Connections).Host(t.Context(), lxdhost.Options{
 		Address: address, ServerCertificate: certificate, Project: "maas",
 		ClientCertificate: keys.Certificate, ClientKey: keys.Key,
 	})
@@ -120,7 +120,7 @@ func TestALyingLXDIsBelieved(t *testing.T) {
 	if len(reading.VMs) != 1 || reading.Cores != allCores || liar.Asked() == 0 {
 		t.Errorf("it is %+v", reading)
 	}
-	host, err := lxdhost.Connect(t.Context(), options)
+	host, err := new(lxdhost.Connections).Host(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

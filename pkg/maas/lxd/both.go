@@ -27,10 +27,10 @@ func NewComposer(
 ) Composer {
 	objects = &current{objects: objects, inventory: inventory}
 	return &both{
-		objects: objects, vmHosts: newVMHosts(inventory, refresher),
+		objects: objects, vmHosts: &vmHosts{inventory, refresher},
 		images: &images{
-			direct:    &direct{objects: objects, servers: servers, refresher: refresher, imagesMaxAge: imagesMaxAge},
-			registrar: &registrar{client: inventory.Client()},
+			objects: objects, servers: servers, refresher: refresher,
+			registrar: &registrar{client: inventory.Client()}, imagesMaxAge: imagesMaxAge,
 		},
 	}
 }
@@ -62,7 +62,7 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 
 func (b *both) Project(ctx context.Context, host Host) (string, error) {
 	if host.IsDirect() {
-		return b.images.Project(ctx, host)
+		return host.Object.Server.Project, nil
 	}
 	return b.vmHosts.Project(ctx, host)
 }
@@ -79,13 +79,6 @@ func (b *both) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error
 		return b.images.Decompose(ctx, permit, vm)
 	}
 	return b.vmHosts.Decompose(ctx, permit, vm)
-}
-
-func (b *both) HostRef(host Host) string {
-	if host.IsDirect() {
-		return b.images.HostRef(host)
-	}
-	return b.vmHosts.HostRef(host)
 }
 
 // Find asks MAAS about a VM host, and where MAAS has none any more, the LXD of what was that VM host.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -21,6 +22,7 @@ import (
 
 // Composer creates and removes VMs on LXD hosts.
 type Composer interface {
+	VMs
 	// Hosts returns the LXD hosts for VMs of a spec: those that are not for them are not Reachable, or are left out.
 	// Host.SeenAt is the time of their figures, which are no older than maxAge.
 	Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]Host, error)
@@ -28,6 +30,13 @@ type Composer interface {
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: search for it by VMSpec.Hostname.
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
+	// Decompose removes a VM from its host, and, unless VM.HostFirst, from MAAS. The caller waits until MAAS no longer
+	// has it, and then checks its host: Find.
+	Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error
+}
+
+// VMs are those that a Composer has made, or may have.
+type VMs interface {
 	// Start starts a VM that Compose has left stopped, on the host in VM.HostRef. One that runs is not changed.
 	Start(ctx context.Context, vm VM) error
 	// Stop cuts the power of a VM that MAAS does not switch, on the host in VM.HostRef. A late call would stop the next
@@ -35,17 +44,11 @@ type Composer interface {
 	Stop(ctx context.Context, permit maas.Permit, vm VM) error
 	// Observe returns what the host in VM.HostRef shows of a VM that MAAS does not switch, as seen at most maxAge ago.
 	Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error)
-	// Decompose removes a VM from its host, and, unless VM.HostFirst, from MAAS. The caller waits until MAAS no longer
-	// has it, and then checks its host: Find.
-	Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error
 	// Forget removes from MAAS what it has of a VM that no host has any more, after VM.HostFirst. mark is the agent
 	// name.
 	Forget(ctx context.Context, permit maas.Permit, machine *maas.Machine, mark string) error
 	// FindDevice returns what MAAS has of a VM that Compose may have left without its host; nil if there is nothing.
 	FindDevice(ctx context.Context, vm VM, mark string) (*maas.Machine, error)
-	// HostRef returns the reference to a host that is recorded, for VM.HostRef: one line without commas. It is kept as
-	// long as the host may have the VM.
-	HostRef(host Host) string
 	// Adopt makes a VM ours on its host that MAAS composed on one of the recorded VM hosts, when MAAS has no VM hosts
 	// any more. The VM's interfaces must have the addresses, and no other. It returns the reference to that VM host,
 	// and the host as it is now; nil if MAAS has VM hosts, or if none has the VM.
@@ -169,11 +172,10 @@ type Footprint struct {
 
 // negative is what is free when the VM is gone.
 func (f Footprint) negative() Footprint {
-	free := Footprint{Resources: Resources{-f.Cores, -f.Memory, -f.Disk}}
-	for _, disk := range f.Disks {
-		free.Disks = append(free.Disks, Disk{-disk.Size, disk.Pool})
+	return Footprint{
+		Resources: Resources{-f.Cores, -f.Memory, -f.Disk},
+		Disks:     list.Each(f.Disks, func(disk Disk) Disk { return Disk{-disk.Size, disk.Pool} }),
 	}
-	return free
 }
 
 // VMSpec is the wanted VM, and where it may be placed.
@@ -255,7 +257,7 @@ type VM struct {
 	HostID    int
 	Project   string // "" if none was requested
 	Marks     lxdhost.Marks
-	// HostRef is where it is or was, in the form of Composer.HostRef; "" if that is not known.
+	// HostRef is where it is or was, as HostRef returns it; "" if that is not known.
 	HostRef string
 	// Commissions means that MAAS commissions it, as Compose requested.
 	Commissions bool

@@ -90,7 +90,7 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 		})
 	}
 	t.Run("a VM host of MAAS", func(t *testing.T) {
-		composer := newVMHosts(region.inventory, NewHostRefresher())
+		composer := &vmHosts{region.inventory, NewHostRefresher()}
 		hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 		if err != nil || len(hosts) != 1 {
 			t.Fatal(hosts, err)

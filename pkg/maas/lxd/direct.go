@@ -10,9 +10,11 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -25,15 +27,6 @@ const (
 	// imagesMaxAge is how old the figures may be by which a host is refused that lacks an image: it may have come since.
 	imagesMaxAge = 3 * time.Second
 )
-
-// direct knows the LXDHosts whose VMs are made through LXD's own API.
-type direct struct {
-	objects   HostObjects
-	servers   *lxdhost.Connections
-	refresher *HostRefresher
-	// imagesMaxAge is the constant.
-	imagesMaxAge time.Duration
-}
 
 // DirectError is an error of an LXD host.
 type DirectError struct {
@@ -50,38 +43,33 @@ func (e *DirectError) Unwrap() error { return e.cause }
 
 // Is makes an error with an unknown outcome maas.Unavailable: what was asked for may still take effect.
 func (e *DirectError) Is(target error) bool {
-	var failed *lxdhost.Error
-	return target == maas.Unavailable && errors.As(e.cause, &failed) && failed.MayFollow()
+	failed, is := errors.AsType[*lxdhost.Error](e.cause)
+	return target == maas.Unavailable && is && failed.MayFollow()
 }
 
 // sent reports whether LXD may have made something.
 func (e *DirectError) sent() bool {
-	var failed *lxdhost.Error
-	return errors.As(e.cause, &failed) && failed.Sent
+	failed, is := errors.AsType[*lxdhost.Error](e.cause)
+	return is && failed.Sent
 }
 
 // list returns the hosts among the objects that may be for VMs of a spec. One that can't be read is not Reachable; nor
 // is one that is not for the VMs: neither its Secrets nor its LXD is asked.
-func (d *direct) list(ctx context.Context, objects []HostObject, spec *VMSpec, maxAge time.Duration) []Host {
+func (i *images) list(ctx context.Context, objects []HostObject, spec *VMSpec, maxAge time.Duration) []Host {
 	hosts := make([]*Host, len(objects))
 	var wait sync.WaitGroup
-	for i := range objects {
-		if objects[i].Direct {
-			wait.Go(func() { hosts[i] = d.look(ctx, &objects[i], spec, maxAge) })
+	for at := range objects {
+		if objects[at].Direct {
+			wait.Go(func() { hosts[at] = i.look(ctx, &objects[at], spec, maxAge) })
 		}
 	}
 	wait.Wait()
-	var found []Host
-	for _, host := range hosts {
-		if host != nil {
-			found = append(found, *host)
-		}
-	}
-	return found
+	hosts = slices.DeleteFunc(hosts, func(host *Host) bool { return host == nil })
+	return list.Each(hosts, func(host *Host) Host { return *host })
 }
 
 // look returns a host as far as VMs of a spec may be placed there; nil if it is none of this MAAS, as far as is known.
-func (d *direct) look(ctx context.Context, object *HostObject, spec *VMSpec, maxAge time.Duration) *Host {
+func (i *images) look(ctx context.Context, object *HostObject, spec *VMSpec, maxAge time.Duration) *Host {
 	host := unread(object)
 	if !host.isFor(spec) {
 		if object.Unproven && !object.allows(spec) {
@@ -98,10 +86,10 @@ func (d *direct) look(ctx context.Context, object *HostObject, spec *VMSpec, max
 	if !host.isFor(spec) {
 		return &host
 	}
-	reading, err := d.read(ctx, host.Object, maxAge)
+	reading, err := i.read(ctx, host.Object, maxAge)
 	isForReport := maxAge > hostsMaxAge
 	if err == nil && !isForReport && spec.Image != "" && reading.Image(spec.Image).Fingerprint == "" {
-		reading, err = d.read(ctx, host.Object, d.imagesMaxAge)
+		reading, err = i.read(ctx, host.Object, i.imagesMaxAge)
 	}
 	if err == nil {
 		fill(&host, reading)
@@ -123,11 +111,11 @@ func (h *Host) isFor(spec *VMSpec) bool {
 	return hasProject && h.Object.allows(spec) && isWanted(h, &anybodys)
 }
 
-func (d *direct) read(ctx context.Context, object *HostObject, maxAge time.Duration) (lxdhost.Reading, error) {
+func (i *images) read(ctx context.Context, object *HostObject, maxAge time.Duration) (lxdhost.Reading, error) {
 	if object.Problem != nil {
 		return lxdhost.Reading{}, object.Problem
 	}
-	return d.servers.Read(ctx, object.Server, maxAge)
+	return i.servers.Read(ctx, object.Server, maxAge)
 }
 
 // unread returns a host of which only its LXDHost is known.
@@ -175,27 +163,33 @@ func overcommitted(there int64, ratio float64) int {
 	return int(float64(there) * ratio)
 }
 
+// architectures has MAAS's name of each processor, by Linux's.
+var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el", "s390x": "s390x"}
+
 // architecture returns MAAS's name of an architecture, from Linux's.
 func architecture(linux string) string {
-	names := map[string]string{"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el", "s390x": "s390x"}
-	if name, known := names[linux]; known {
+	if name, known := architectures[linux]; known {
 		return name + "/generic"
 	}
 	return ""
 }
 
-// Project returns the project of the LXDHost.
-func (d *direct) Project(_ context.Context, host Host) (string, error) {
-	return host.Object.Server.Project, nil
+// LinuxArchitecture returns Linux's name of an architecture, x86_64 for example, from MAAS's; what has none stays as it
+// is.
+func LinuxArchitecture(name string) string {
+	processor, _, _ := strings.Cut(name, "/")
+	for linux, maas := range architectures {
+		if maas == processor {
+			return linux
+		}
+	}
+	return processor
 }
-
-// HostRef returns the name of the LXDHost.
-func (d *direct) HostRef(host Host) string { return DirectRef(host.Object.Namespace, host.Object.Name) }
 
 // upToDate returns the host as it was chosen, if it may still have the VM, with the key pair that it has now, after the
 // call was recorded: an earlier one that nobody is known to use is not trusted for long.
-func (d *direct) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostObject, error) {
-	now, err := d.object(ctx, d.HostRef(host))
+func (i *images) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostObject, error) {
+	now, err := i.object(ctx, HostRef(host))
 	if err != nil {
 		return nil, &DirectError{Host: host.Name, cause: err}
 	}
@@ -213,10 +207,8 @@ func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
 	wanted := lxdhost.Spec{
 		Name: spec.Hostname, Marks: spec.Marks, MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname),
 		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: object.toDisk(Disk{spec.Disk, spec.StoragePool}),
-		Overcommit: object.Overcommit, Devices: map[string]map[string]string{},
-	}
-	for _, disk := range spec.MoreDisks {
-		wanted.Disks = append(wanted.Disks, object.toDisk(disk))
+		Disks: list.Each(spec.MoreDisks, object.toDisk), Overcommit: object.Overcommit,
+		Devices: map[string]map[string]string{},
 	}
 	maps.Copy(wanted.Devices, spec.Hardware)
 	if spec.Profile != "" {
@@ -252,19 +244,6 @@ func deviceMAC(spec VMSpec, device Device) string {
 	return lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname+"/"+device.Name).String()
 }
 
-// deleteInstance deletes a VM in LXD. Another's of that name is not changed.
-func (d *direct) deleteInstance(ctx context.Context, permit maas.VMPermit, object *HostObject, vm VM) error {
-	server, err := d.serverFor(ctx, permit, object)
-	if err == nil {
-		err = server.Delete(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
-	}
-	if err != nil && lxdhost.KindOf(err) != lxdhost.KindConflict {
-		return &DirectError{Host: object.Name, cause: err}
-	}
-	d.servers.Freed(object.Server)
-	return nil
-}
-
 // lost reports whether a host can't be reached, or not with what is known of it.
 func lost(err error) bool {
 	switch lxdhost.KindOf(err) {
@@ -275,18 +254,18 @@ func lost(err error) bool {
 }
 
 // lists reports whether the host lists an instance of the name since a time. One that is listed may be another's.
-func (d *direct) lists(ctx context.Context, object *HostObject, name string, since time.Time) (bool, error) {
+func (i *images) lists(ctx context.Context, object *HostObject, name string, since time.Time) (bool, error) {
 	if object.Problem != nil {
 		return false, object.Problem
 	}
-	err := d.refresher.await(ctx, object.serverKey(), since, func(ctx context.Context) error {
-		_, err := d.servers.Names(ctx, object.Server, 0)
+	err := i.refresher.await(ctx, object.serverKey(), since, func(ctx context.Context) error {
+		_, err := i.servers.Names(ctx, object.Server, 0)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	names, err := d.servers.Names(ctx, object.Server, time.Since(since))
+	names, err := i.servers.Names(ctx, object.Server, time.Since(since))
 	return slices.Contains(names, name), err
 }
 
@@ -301,15 +280,15 @@ func notFound(object *HostObject, err error) Presence {
 
 // object returns the LXDHost of a reference, as its Secrets are now; nil if it is gone. One that can't be used for this
 // MAAS now may have the VM all the same.
-func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
-	objects, err := d.objects.HostObjects(ctx)
+func (i *images) object(ctx context.Context, ref string) (*HostObject, error) {
+	objects, err := i.objects.HostObjects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	for i := range objects {
-		mayHave := objects[i].Direct || objects[i].Problem != nil
-		if mayHave && d.HostRef(Host{Object: &objects[i]}) == ref {
-			return objects[i].opened(ctx, "", 0), nil
+	for at := range objects {
+		o := &objects[at]
+		if mayHave := o.Direct || o.Problem != nil; mayHave && DirectRef(o.Namespace, o.Name) == ref {
+			return o.opened(ctx, "", 0), nil
 		}
 	}
 	return nil, nil
@@ -317,17 +296,9 @@ func (d *direct) object(ctx context.Context, ref string) (*HostObject, error) {
 
 var errNoPermit = errors.New("the call would change a VM and has no permit; it was not sent")
 
-// serverFor is server for a change of a VM.
-func (d *direct) serverFor(ctx context.Context, permit maas.VMPermit, object *HostObject) (*lxdhost.Host, error) {
-	if !permit.IsGiven() {
-		return nil, errNoPermit
-	}
-	return d.server(ctx, object)
-}
-
-func (d *direct) server(ctx context.Context, object *HostObject) (*lxdhost.Host, error) {
+func (i *images) server(ctx context.Context, object *HostObject) (*lxdhost.Host, error) {
 	if object.Problem != nil {
 		return nil, object.Problem
 	}
-	return d.servers.Host(ctx, object.Server)
+	return i.servers.Host(ctx, object.Server)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -54,24 +55,21 @@ func (e *NotAllowedError) Error() string { return e.Problem }
 
 // IsRefusal reports whether an error is why no VM can be made, however often it is tried.
 func IsRefusal(err error) bool {
-	var refused *LXDError
-	return errors.As(err, &refused) || errors.Is(err, maas.Gone)
+	return guard.Is[*LXDError](err) || errors.Is(err, maas.Gone)
 }
 
 // NotComposed reports whether a failed compose certainly left no VM on the host. MAAS lets a VM host create the VM
 // before it finishes its own part: if it refuses or rolls back after that, the VM stays on the host (models/bmc.py:
 // create_machine). LXD may have made a part of the VM.
 func NotComposed(err error) bool {
-	var direct *DirectError
-	var later *LaterError
-	var notAllowed *NotAllowedError
-	var notRegistered *NotRegisteredError
+	direct, is := errors.AsType[*DirectError](err)
 	switch {
-	case errors.As(err, &notRegistered):
+	case guard.Is[*NotRegisteredError](err):
 		return true
-	case errors.As(err, &direct):
+	case is:
 		return !direct.sent()
-	case errors.As(err, &later), errors.As(err, &notAllowed), maas.NotSent(err), maas.InvalidField(err, "hostname"):
+	case guard.Is[*LaterError](err), guard.Is[*NotAllowedError](err), maas.NotSent(err),
+		maas.InvalidField(err, "hostname"):
 		return true
 	}
 	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone},
@@ -81,6 +79,5 @@ func NotComposed(err error) bool {
 // CantAsk reports whether a host can't be asked for a VM: it does not respond, or not with what is known of it, or its
 // LXDHost is gone.
 func CantAsk(err error) bool {
-	var gone *GoneLXDHostError
-	return errors.As(err, &gone) || lost(err)
+	return guard.Is[*GoneLXDHostError](err) || lost(err)
 }

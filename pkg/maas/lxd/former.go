@@ -56,53 +56,50 @@ func (i *images) former(ctx context.Context, vm VM) (*HostObject, error) {
 func (i *images) Adopt(ctx context.Context, vm VM, recorded, addresses []string) (string, *Host, error) {
 	for _, ref := range vmHostRefs(recorded) {
 		vm.HostRef = ref
-		host, err := i.adoptOn(ctx, vm, addresses)
+		object, err := i.adopt(ctx, vm, addresses)
+		if err == nil {
+			host := unread(object)
+			return ref, &host, nil
+		}
 		if lxdhost.KindOf(err) != lxdhost.KindNotFound {
-			return ref, host, err
+			return ref, nil, err
 		}
 	}
 	return "", nil, nil
 }
 
-func (i *images) adoptOn(ctx context.Context, vm VM, addresses []string) (*Host, error) {
+// adopt marks the VM on what was the VM host in VM.HostRef, and returns that; nil if nothing leads there.
+func (i *images) adopt(ctx context.Context, vm VM, addresses []string) (*HostObject, error) {
 	object, err := i.former(ctx, vm)
 	if err != nil {
 		return nil, err
 	}
-	if err := i.adopt(ctx, object, vm, addresses); err != nil {
-		return nil, &DirectError{Host: object.Name, cause: err}
-	}
-	host := unread(object)
-	return &host, nil
-}
-
-func (i *images) adopt(ctx context.Context, object *HostObject, vm VM, addresses []string) error {
 	server, err := i.server(ctx, object)
-	if err != nil {
-		return err
+	if err == nil {
+		err = server.Adopt(ctx, vm.Hostname, vm.Marks, addresses)
 	}
-	return server.Adopt(ctx, vm.Hostname, vm.Marks, addresses)
+	if err != nil {
+		return object, &DirectError{Host: object.Name, cause: err}
+	}
+	return object, nil
 }
 
 // findFormer looks for a VM that MAAS does not have any more on what was its VM host. Its addresses prove that it is
 // ours, or our marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
 func (i *images) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
-	object, err := i.former(ctx, vm)
-	var missing *NoSuccessorError
-	if errors.As(err, &missing) {
+	object, err := i.adopt(ctx, vm, vm.Addresses)
+	missing, is := errors.AsType[*NoSuccessorError](err)
+	switch {
+	case is:
 		asked.Why, asked.Never = err, missing.LXDHost == ""
 		return asked, nil
-	}
-	if err != nil {
+	case object == nil:
 		return Presence{}, err
-	}
-	if err := i.adopt(ctx, object, vm, vm.Addresses); err != nil {
-		if len(vm.Addresses) == 0 && lxdhost.KindOf(err) == lxdhost.KindConflict {
-			return Presence{State: Unreachable, Host: object.Name, Never: true, Why: err}, nil
-		}
+	case len(vm.Addresses) == 0 && lxdhost.KindOf(err) == lxdhost.KindConflict:
+		return Presence{State: Unreachable, Host: object.Name, Never: true, Why: err}, nil
+	case err != nil:
 		return notFound(object, err), nil
 	}
-	vm.HostRef = i.HostRef(unread(object))
-	vm.HostFirst = true
+	vm.HostRef = DirectRef(object.Namespace, object.Name)
 	return i.Find(ctx, vm)
 }

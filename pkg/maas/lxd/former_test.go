@@ -29,7 +29,7 @@ func TestAFormerVMHostIsOneForTheNamespaceOfTheVM(t *testing.T) {
 		"before": {former("tenant"), former("capmaas-system", "*")},
 	} {
 		t.Run("the other one comes "+name, func(t *testing.T) {
-			d := &images{direct: &direct{objects: objects}}
+			d := &images{objects: objects}
 			for namespace, want := range map[string]string{"victim": "capmaas-system", "capmaas-system": "capmaas-system"} {
 				got, err := d.former(t.Context(), VM{HostRef: "1/lxd-a", Namespace: namespace})
 				if err != nil || got.Namespace != want {
@@ -39,7 +39,7 @@ func TestAFormerVMHostIsOneForTheNamespaceOfTheVM(t *testing.T) {
 		})
 	}
 	var missing *NoSuccessorError
-	d := &images{direct: &direct{objects: objectsOf{former("tenant")}}}
+	d := &images{objects: objectsOf{former("tenant")}}
 	if _, err := d.former(t.Context(), VM{HostRef: "1/lxd-a", Namespace: "victim"}); !errors.As(err, &missing) || missing.LXDHost != "" {
 		t.Errorf("a VM of namespace victim has the LXDHost of another one: %v", err)
 	}

@@ -43,7 +43,7 @@ func FuzzConstraints(f *testing.F) {
 			t.Skip("the API server refuses it")
 		}
 		region := newRegion(t, fuzzRegion)
-		composer := newVMHosts(region.inventory, NewHostRefresher())
+		composer := &vmHosts{region.inventory, NewHostRefresher()}
 		hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 		if err != nil || len(hosts) != 1 {
 			t.Fatalf("hosts %v: %v", hosts, err)

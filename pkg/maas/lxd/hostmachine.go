@@ -4,6 +4,7 @@ package lxd
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -98,13 +99,5 @@ func (h *HostInterface) carries(device *Device) bool {
 		return h.Name == device.Bridge
 	}
 	wanted, err := netip.ParsePrefix(device.Subnet)
-	if err != nil {
-		return false
-	}
-	for _, subnet := range h.Subnets {
-		if subnet == wanted.Masked() {
-			return true
-		}
-	}
-	return false
+	return err == nil && slices.Contains(h.Subnets, wanted.Masked())
 }

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -19,8 +19,12 @@ import (
 // No VM is without its device, which is made first and deleted last. A VM is made stopped: it is started when it is
 // recorded on which host it is, and on no other one.
 type images struct {
-	*direct
+	objects   HostObjects
+	servers   *lxdhost.Connections
+	refresher *HostRefresher
 	registrar *registrar
+	// imagesMaxAge is the constant.
+	imagesMaxAge time.Duration
 }
 
 // NoImageError means that a host lacks the image of a VM. Nothing was asked for.
@@ -85,7 +89,7 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	}
 	return VM{
 		SystemID: device.SystemID, Hostname: spec.Hostname, Namespace: spec.Namespace, Host: object.Name,
-		Project: object.Server.Project, Marks: spec.Marks, HostRef: i.HostRef(host), HostFirst: true,
+		Project: object.Server.Project, Marks: spec.Marks, HostRef: HostRef(host), HostFirst: true,
 		Machine: device.AsMachine(),
 	}, nil
 }
@@ -128,14 +132,9 @@ func (s *VMSpec) firstDevice() Device {
 
 // Start starts a VM on the host in VM.HostRef. One that runs is not changed. A late call starts a VM that is to run.
 func (i *images) Start(ctx context.Context, vm VM) error {
-	object, server, err := i.at(ctx, vm)
-	if err != nil {
-		return err
-	}
-	if err := server.Start(ctx, vm.Hostname, vm.Marks); err != nil {
-		return &DirectError{Host: object.Name, cause: err}
-	}
-	return nil
+	return i.on(ctx, vm, func(_ *HostObject, server *lxdhost.Host) error {
+		return server.Start(ctx, vm.Hostname, vm.Marks)
+	})
 }
 
 // Stop cuts the power of a VM on the host in VM.HostRef. One that is stopped is not changed.
@@ -144,14 +143,9 @@ func (i *images) Stop(ctx context.Context, permit maas.Permit, vm VM) error {
 	if !given {
 		return errNoPermit
 	}
-	object, server, err := i.at(ctx, vm)
-	if err != nil {
-		return err
-	}
-	if err := server.Stop(ctx, vm.Hostname, vm.Marks, sendBefore); err != nil {
-		return &DirectError{Host: object.Name, cause: err}
-	}
-	return nil
+	return i.on(ctx, vm, func(_ *HostObject, server *lxdhost.Host) error {
+		return server.Stop(ctx, vm.Hostname, vm.Marks, sendBefore)
+	})
 }
 
 // GoneLXDHostError means that the LXDHost of a VM is gone: nobody can be asked for the VM.
@@ -162,20 +156,29 @@ func (e *GoneLXDHostError) Error() string {
 	return "there is no LXDHost " + nameIn(e.Ref) + " any more"
 }
 
-// at returns the host in VM.HostRef.
-func (i *images) at(ctx context.Context, vm VM) (*HostObject, *lxdhost.Host, error) {
-	object, err := i.object(ctx, vm.HostRef)
-	if err != nil {
-		return nil, nil, err
+// at returns the LXDHost of a reference, or a *GoneLXDHostError.
+func (i *images) at(ctx context.Context, ref string) (*HostObject, error) {
+	object, err := i.object(ctx, ref)
+	if err == nil && object == nil {
+		err = &GoneLXDHostError{Ref: ref}
 	}
-	if object == nil {
-		return nil, nil, &GoneLXDHostError{Ref: vm.HostRef}
+	return object, err
+}
+
+// on does something on the host in VM.HostRef.
+func (i *images) on(ctx context.Context, vm VM, do func(*HostObject, *lxdhost.Host) error) error {
+	object, err := i.at(ctx, vm.HostRef)
+	if err != nil {
+		return err
 	}
 	server, err := i.server(ctx, object)
-	if err != nil {
-		return nil, nil, &DirectError{Host: object.Name, cause: err}
+	if err == nil {
+		err = do(object, server)
 	}
-	return object, server, nil
+	if err != nil {
+		return &DirectError{Host: object.Name, cause: err}
+	}
+	return nil
 }
 
 // Seen is what a host shows of a VM.
@@ -202,12 +205,9 @@ func (s Seen) Power() string {
 // Observe returns what the host in VM.HostRef shows of a VM, as read at most maxAge ago: one list serves all VMs there.
 // That a VM does not run is what the host shows now: it may have been started since the list was read.
 func (i *images) Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error) {
-	object, err := i.object(ctx, vm.HostRef)
+	object, err := i.at(ctx, vm.HostRef)
 	if err != nil {
 		return Seen{}, err
-	}
-	if object == nil {
-		return Seen{}, &GoneLXDHostError{Ref: vm.HostRef}
 	}
 	called := time.Now()
 	seen, err := i.observe(ctx, object, vm, maxAge)
@@ -222,25 +222,24 @@ func (i *images) observe(ctx context.Context, object *HostObject, vm VM, maxAge 
 	if err != nil {
 		return Seen{}, &DirectError{Host: object.Name, cause: err}
 	}
-	seen := Seen{At: reading.At, Pool: object.ResourcePool}
 	isIt := func(there lxdhost.VM) bool { return there.Name == vm.Hostname && there.Marks.Prove(vm.Marks) }
-	if at := slices.IndexFunc(reading.VMs, isIt); at >= 0 {
-		seen.State = reading.VMs[at].State
-	}
-	return seen, nil
+	return Seen{At: reading.At, Pool: object.ResourcePool, State: list.First(reading.VMs, isIt).State}, nil
 }
 
 // Decompose deletes the VM on the host in VM.HostRef. Another's of that name is not changed. The device stays: see
 // Deregister.
 func (i *images) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
-	object, err := i.object(ctx, vm.HostRef)
-	if err != nil {
-		return err
+	if !permit.IsGiven() {
+		return errNoPermit
 	}
-	if object == nil {
-		return &GoneLXDHostError{Ref: vm.HostRef}
-	}
-	return i.deleteInstance(ctx, permit, object, vm)
+	return i.on(ctx, vm, func(object *HostObject, server *lxdhost.Host) error {
+		err := server.Delete(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
+		if err != nil && lxdhost.KindOf(err) != lxdhost.KindConflict {
+			return err
+		}
+		i.servers.Freed(object.Server)
+		return nil
+	})
 }
 
 // Find asks the LXD of the host for a VM; not for the one that runs on the host in VM.Elsewhere. That one which was

@@ -56,8 +56,7 @@ func newImageHost(t *testing.T) *imageHost {
 		Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
 	}
 	b.images = &images{
-		direct:    &direct{objects: b, servers: &lxdhost.Connections{}, refresher: NewHostRefresher()},
-		registrar: b.registry.registrar,
+		objects: b, servers: &lxdhost.Connections{}, refresher: NewHostRefresher(), registrar: b.registry.registrar,
 	}
 	return b
 }
@@ -322,7 +321,7 @@ func TestAnothersVMStays(t *testing.T) {
 	if lxdhost.KindOf(err) != lxdhost.KindConflict {
 		t.Errorf("the error is %v", err)
 	}
-	vm := VM{Hostname: aClone().Hostname, Marks: aClone().Marks, HostRef: b.HostRef(unread(b.object))}
+	vm := VM{Hostname: aClone().Hostname, Marks: aClone().Marks, HostRef: HostRef(unread(b.object))}
 	if err := b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
 		t.Error(err)
 	}

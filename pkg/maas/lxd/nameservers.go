@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
 
@@ -46,10 +47,7 @@ func (h *Host) resolvesNothing(s *VMSpec) reason {
 		return fits
 	}
 	first := h.Object.subnetOf(s.firstDevice())
-	subnets := []netip.Prefix{first}
-	for _, device := range s.Devices {
-		subnets = append(subnets, h.Object.subnetOf(device))
-	}
+	subnets := append(list.Each(s.Devices, h.Object.subnetOf), first)
 	resolves := func(p netip.Prefix) bool { return p.IsValid() && !slices.Contains(h.Nameless, p) }
 	return when(!slices.ContainsFunc(subnets, resolves), withoutNameservers, first.String())
 }

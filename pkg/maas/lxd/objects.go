@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
@@ -121,8 +122,6 @@ func (h *Host) isOtherProjectOf(other Host) bool {
 func describe(hosts []Host, objects []HostObject) {
 	for i := range hosts {
 		key := hosts[i].Key()
-		if at := slices.IndexFunc(objects, func(o HostObject) bool { return !o.Direct && o.VMHost == key }); at >= 0 {
-			hosts[i].Object = &objects[at]
-		}
+		hosts[i].Object = list.Find(objects, func(o HostObject) bool { return !o.Direct && o.VMHost == key })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
@@ -103,20 +104,12 @@ var wanted = []func(*Host, *VMSpec) reason{
 	},
 	// Tags are constraints: all must match.
 	func(h *Host, s *VMSpec) reason {
-		for _, tag := range s.Tags {
-			if !slices.Contains(h.Tags, tag) {
-				return reason{"without tag ", tag}
-			}
-		}
-		return fits
+		lacks := list.First(s.Tags, func(tag string) bool { return !slices.Contains(h.Tags, tag) })
+		return when(lacks != "", "without tag ", lacks)
 	},
 	func(h *Host, s *VMSpec) reason {
-		for _, tag := range s.NotTags {
-			if slices.Contains(h.Tags, tag) {
-				return reason{"with tag ", tag}
-			}
-		}
-		return fits
+		has := list.First(s.NotTags, func(tag string) bool { return slices.Contains(h.Tags, tag) })
+		return when(has != "", "with tag ", has)
 	},
 }
 
@@ -182,12 +175,9 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(!h.CooldownUntil.IsZero() && s.HostName == "", coolingDown, h.FailedTo)
 	},
 	func(h *Host, s *VMSpec) reason {
-		for _, disk := range s.disks() {
-			if disk.Pool != "" && storagePool(h, disk.Pool) == nil {
-				return reason{"without storage pool ", disk.Pool}
-			}
-		}
-		return fits
+		isMissing := func(disk Disk) bool { return disk.Pool != "" && storagePool(h, disk.Pool) == nil }
+		missing := list.First(s.disks(), isMissing).Pool
+		return when(missing != "", "without storage pool ", missing)
 	},
 	givesDevices,
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
@@ -221,7 +211,7 @@ func refuse(host *Host, spec *VMSpec, near *neighbours) reason {
 			return why
 		}
 	}
-	return when(spec.AntiAffinity == RequireApart && near.onHost.of(host.Name) > 0, together, "")
+	return when(spec.AntiAffinity == RequireApart && near.onHost[host.Name] > 0, together, "")
 }
 
 // room returns what is left. A wrong figure of MAAS never makes it more than the capacity.
@@ -241,12 +231,9 @@ func sum(a, b int) int {
 }
 
 func storagePool(host *Host, name string) *StoragePool {
-	for i := range host.StoragePools {
-		if pool := &host.StoragePools[i]; pool.Name == name || (name == "" && pool.Default) {
-			return pool
-		}
-	}
-	return nil
+	return list.Find(host.StoragePools, func(pool StoragePool) bool {
+		return pool.Name == name || (name == "" && pool.Default)
+	})
 }
 
 // roomOnDisk returns the free GB of the storage pool that the VM would use. Without a default pool, MAAS takes any that
@@ -281,13 +268,13 @@ func onPools(host *Host, disks []Disk) []Disk {
 	return pools
 }
 
-// neighbours count the cluster's other VMs.
+// neighbours count the cluster's other VMs, by zone and by host.
 type neighbours struct {
-	inZone, onHost tally
+	inZone, onHost map[string]int
 }
 
 func countPeers(peers []Peer) *neighbours {
-	near := &neighbours{}
+	near := &neighbours{map[string]int{}, map[string]int{}}
 	for i := range peers {
 		near.add(peers[i].Host, peers[i].Zone)
 	}
@@ -296,47 +283,20 @@ func countPeers(peers []Peer) *neighbours {
 
 // add counts a VM; a machine that is no VM has no host, but a zone.
 func (n *neighbours) add(host, zone string) {
-	n.inZone.add(zone)
+	n.inZone[zone]++
 	if host != "" {
-		n.onHost.add(host)
+		n.onHost[host]++
 	}
-}
-
-// tally counts by name. Names come many times: finding the position of a count costs half as much as writing it into a
-// map.
-type tally struct {
-	at     map[string]int
-	counts []int
-}
-
-func (t *tally) add(name string) {
-	at, known := t.at[name]
-	if !known {
-		if t.at == nil {
-			t.at = map[string]int{}
-		}
-		at = len(t.counts)
-		t.at[name] = at
-		t.counts = append(t.counts, 0)
-	}
-	t.counts[at]++
-}
-
-func (t *tally) of(name string) int {
-	if at, known := t.at[name]; known {
-		return t.counts[at]
-	}
-	return 0
 }
 
 // compare orders hosts: away from the cluster's other VMs first, then by the most room left.
 func (n *neighbours) compare(a, b *Host, spec *VMSpec) int {
 	if a.Zone != b.Zone {
-		if by := cmp.Compare(n.inZone.of(a.Zone), n.inZone.of(b.Zone)); by != 0 {
+		if by := cmp.Compare(n.inZone[a.Zone], n.inZone[b.Zone]); by != 0 {
 			return by
 		}
 	}
-	if by := cmp.Compare(n.onHost.of(a.Name), n.onHost.of(b.Name)); by != 0 {
+	if by := cmp.Compare(n.onHost[a.Name], n.onHost[b.Name]); by != 0 {
 		return by
 	}
 	return cmp.Or(
@@ -369,8 +329,6 @@ var fields = map[string]string{
 	withoutNameservers: ": set spec.nameservers of the LXDHost, or the subnet's DNS servers in MAAS (dns_servers)",
 }
 
-const remedy = "add, free or mend hosts, or change the template"
-
 // refusal sums up why no host fits, the most frequent reason first.
 func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	if len(hosts) == 0 {
@@ -401,5 +359,6 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s (%s)%s", len(refused[why]), why, names, fields[why.why]))
 	}
-	return &LXDError{Type: kind, Message: fmt.Sprintf("%d host(s): %s: %s", len(hosts), strings.Join(parts, ", "), remedy)}
+	return &LXDError{Type: kind, Message: fmt.Sprintf(
+		"%d host(s): %s: add, free or mend hosts, or change the template", len(hosts), strings.Join(parts, ", "))}
 }

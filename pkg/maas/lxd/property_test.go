@@ -132,7 +132,7 @@ func TestNoHostIsOverbooked(t *testing.T) {
 			}
 			spec := randomSpec(r, b.hosts)
 			spec.Hostname = fmt.Sprint("vm-", step)
-			host, err := b.Reservations.place(b.hosts, spec, nil)
+			host, err := b.Reservations.Place(b.hosts, spec, nil)
 			if err != nil {
 				continue
 			}
@@ -192,21 +192,21 @@ func TestVMsAreSpreadWithinOneOfTheBest(t *testing.T) {
 				continue
 			}
 			free := after[i]
-			for zone := range near.inZone.at {
-				if n, least := near.inZone.of(zone), near.inZone.of(free.Zone); n > least+1 {
+			for zone := range near.inZone {
+				if n, least := near.inZone[zone], near.inZone[free.Zone]; n > least+1 {
 					t.Errorf("zone %s has %d VMs and %s, with room on %s, has %d", zone, n, free.Zone, free.Name, least)
 				}
 			}
 			for _, other := range hosts {
-				n, least := near.onHost.of(other.Name), near.onHost.of(free.Name)
+				n, least := near.onHost[other.Name], near.onHost[free.Name]
 				if other.Zone == free.Zone && n > least+1 {
 					t.Errorf("host %s has %d VMs and %s, with room, has %d", other.Name, n, free.Name, least)
 				}
 			}
 		}
 		if spec.AntiAffinity == RequireApart {
-			for name := range near.onHost.at {
-				if n := near.onHost.of(name); n > 1 {
+			for name := range near.onHost {
+				if n := near.onHost[name]; n > 1 {
 					t.Errorf("host %s has %d VMs that must be apart", name, n)
 				}
 			}

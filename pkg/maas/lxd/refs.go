@@ -11,8 +11,17 @@ import (
 // directPrefix distinguishes the references to LXDHosts from those to VM hosts.
 const directPrefix = "lxdhost:"
 
-// DirectRef returns the reference to an LXDHost whose VMs are made through LXD's own API, in the form of
-// Composer.HostRef.
+// HostRef returns the reference to a host that is recorded, for VM.HostRef: one line without commas. It is kept as long
+// as the host may have the VM. That to a VM host has its id and name: one that was registered again has the same name
+// and another id, one that was renamed keeps its id. ID 0 is unknown.
+func HostRef(host Host) string {
+	if host.IsDirect() {
+		return DirectRef(host.Object.Namespace, host.Object.Name)
+	}
+	return strconv.Itoa(host.ID) + "/" + host.Name
+}
+
+// DirectRef is HostRef of an LXDHost whose VMs are made through LXD's own API.
 func DirectRef(namespace, name string) string { return directPrefix + namespace + "/" + name }
 
 func isDirectRef(ref string) bool { return strings.HasPrefix(ref, directPrefix) }
@@ -26,7 +35,7 @@ func parseHostRef(ref string) (id int, name string) {
 	return id, name
 }
 
-// RefersTo reports whether a reference, in the form of Composer.HostRef, is to the host of an LXDHost, which is, or
+// RefersTo reports whether a reference, in the form of HostRef, is to the host of an LXDHost, which is, or
 // was, the VM host with an id; 0 if it never was one. byID: only if the reference and the id are of the same MAAS, each
 // of which numbers its own VM hosts.
 func RefersTo(ref, namespace, name string, vmHostID int) (is, byID bool) {
@@ -40,23 +49,16 @@ func RefersTo(ref, namespace, name string, vmHostID int) (is, byID bool) {
 
 // SoleLXDHost returns the LXDHost of the only host that may have a VM; false if there is none, or if it is a VM host.
 func SoleLXDHost(recorded []string) (namespace, name string, is bool) {
-	rest, is := strings.CutPrefix(soleDirect(recorded), directPrefix)
-	namespace, name, _ = strings.Cut(rest, "/")
+	if len(recorded) != 1 || !isDirectRef(recorded[0]) {
+		return "", "", false
+	}
+	namespace, name, is = strings.Cut(nameIn(recorded[0]), "/")
 	return namespace, name, is
 }
 
 // vmHostRefs returns the recorded VM hosts.
 func vmHostRefs(recorded []string) []string {
 	return slices.DeleteFunc(slices.Clone(recorded), isDirectRef)
-}
-
-// soleDirect returns the only recorded host, if its VMs are made through LXD's own API. "": there is none, or another
-// one, too, and the VM may be there.
-func soleDirect(recorded []string) string {
-	if len(recorded) != 1 || !isDirectRef(recorded[0]) {
-		return ""
-	}
-	return recorded[0]
 }
 
 // IsAt reports whether a VM that was found is on the host of a reference, whatever that is called now.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -33,6 +34,13 @@ type card struct {
 	Name    string
 	Subnet  netip.Prefix
 	Address netip.Addr
+}
+
+// in returns which interface of a device the card is; below 0: none.
+func (c card) in(device *maas.Device) int {
+	return slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool {
+		return strings.EqualFold(nic.MACAddress, c.MAC)
+	})
 }
 
 // NameTakenError means that a machine or a device that is not ours has the VM's name or one of its MAC addresses. It
@@ -87,16 +95,9 @@ func (r *registrar) Register(ctx context.Context, permit maas.Permit, want regis
 
 // made returns the device of the VM, which is made if there is none, or if it is for another host or was renamed.
 func (r *registrar) made(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
-	params := maas.CreateDeviceParams{Hostname: want.Hostname, Zone: want.Zone, Description: want.Mark}
-	for _, c := range want.Cards {
-		params.MACAddresses = append(params.MACAddresses, c.MAC)
-	}
-	device, err := r.client.CreateDevice(ctx, permit, params)
-	if err == nil {
-		return device, want.accepts(device)
-	}
+	device, err := r.make(ctx, permit, want)
 	if !maas.InvalidField(err, "hostname") && !maas.InvalidField(err, "mac_addresses") {
-		return nil, fmt.Errorf("making device %s: %w", want.Hostname, err)
+		return device, err
 	}
 	found, failed := r.Find(ctx, want)
 	switch {
@@ -111,9 +112,16 @@ func (r *registrar) made(ctx context.Context, permit maas.Permit, want registrat
 	if err := r.Unregister(ctx, permit, found.AsMachine(), want.Mark); err != nil {
 		return nil, err
 	}
-	device, err = r.client.CreateDevice(ctx, permit, params)
+	return r.make(ctx, permit, want)
+}
+
+func (r *registrar) make(ctx context.Context, permit maas.Permit, want registration) (*maas.Device, error) {
+	device, err := r.client.CreateDevice(ctx, permit, maas.CreateDeviceParams{
+		Hostname: want.Hostname, Zone: want.Zone, Description: want.Mark,
+		MACAddresses: list.Each(want.Cards, func(c card) string { return c.MAC }),
+	})
 	if err != nil {
-		return nil, fmt.Errorf("making device %s anew: %w", want.Hostname, err)
+		return nil, fmt.Errorf("making device %s: %w", want.Hostname, err)
 	}
 	return device, want.accepts(device)
 }
@@ -169,11 +177,7 @@ func (r *registrar) prove(ctx context.Context, want registration, device *maas.D
 // marks reports whether a device has the mark and the MAC addresses. With our user as its owner, they prove that it is
 // ours: only that user and administrators can have given it the mark. Its name proves nothing, and may be another.
 func (want registration) marks(device *maas.Device) bool {
-	var macs []string
-	for _, nic := range device.Interfaces {
-		macs = append(macs, strings.ToLower(nic.MACAddress))
-	}
-	lacks := func(c card) bool { return !slices.Contains(macs, c.MAC) }
+	lacks := func(c card) bool { return c.in(device) < 0 }
 	return device.Description == want.Mark && !slices.ContainsFunc(want.Cards, lacks)
 }
 
@@ -191,10 +195,6 @@ func (want registration) takenBy(device *maas.Device) error {
 
 // link gives a card its address, unless it has one.
 func (r *registrar) link(ctx context.Context, permit maas.Permit, device *maas.Device, c card) error {
-	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool {
-		return strings.EqualFold(nic.MACAddress, c.MAC)
-	})
-	nic := device.Interfaces[at] // accepts has seen it.
 	if !c.Subnet.IsValid() {
 		return nil
 	}
@@ -205,7 +205,8 @@ func (r *registrar) link(ctx context.Context, permit maas.Permit, device *maas.D
 	if c.Address.IsValid() {
 		params.IPAddress = c.Address.String()
 	}
-	linked, err := r.client.LinkSubnet(ctx, permit, device.SystemID, nic.ID, params)
+	at := c.in(device) // accepts has seen it.
+	linked, err := r.client.LinkSubnet(ctx, permit, device.SystemID, device.Interfaces[at].ID, params)
 	if err != nil {
 		return fmt.Errorf("giving device %s an address of %s: %w", device.SystemID, c.Subnet, err)
 	}

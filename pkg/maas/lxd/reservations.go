@@ -54,11 +54,12 @@ func (l *Ledger) Of(server guard.Server) *Reservations {
 	return &Reservations{Ledger: l, server: server}
 }
 
-// NewReservations returns Reservations that nobody shares, of hosts that are in no MAAS.
+// NewReservations returns Reservations that nobody shares, to find out where VMs would be placed: in no MAAS.
 func NewReservations() *Reservations { return NewLedger().Of(guard.Server{}) }
 
-// place chooses a host with all reservations counted, and reserves the room, in one step.
-func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
+// Place chooses a host with all reservations counted, and reserves the room, in one step. The error is an *LXDError
+// with the reason for each host.
+func (r *Reservations) Place(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.byVM, r.server.Key(spec.Hostname))
@@ -75,8 +76,9 @@ func (r *Reservations) place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	return host, nil
 }
 
-// survey returns the room of each zone with all reservations counted.
-func (r *Reservations) survey(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
+// Room returns the room of each zone for more VMs of a spec beside its peers, with all reservations counted. Zones
+// without a suitable host are left out.
+func (r *Reservations) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]Room {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget()
@@ -183,4 +185,16 @@ func (r *Reservations) cancel(vm string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.byVM, r.server.Key(vm))
+}
+
+// Remove gives the room of a VM back: of one that was placed before, or of one that the figures of a host include.
+func (r *Reservations) Remove(vm string, on HostKey, had Footprint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := r.server.Key(vm)
+	if _, placed := r.byVM[key]; placed {
+		delete(r.byVM, key)
+		return
+	}
+	r.byVM[r.server.Key("without "+vm)] = reservation{on: on, taken: had.negative()}
 }

@@ -39,7 +39,7 @@ func (b *book) pass(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *book) place(vm string, change ...func(*VMSpec)) string {
 	b.t.Helper()
-	host, err := b.Reservations.place(b.hosts, with(func(s *VMSpec) {
+	host, err := b.Reservations.Place(b.hosts, with(func(s *VMSpec) {
 		s.Hostname = vm
 		for _, c := range change {
 			c(s)
@@ -177,7 +177,7 @@ func TestReservedVMsArePeersOnce(t *testing.T) {
 			tc.then(b)
 			near := countPeers(tc.peers)
 			b.addReserved(near, tc.peers, tc.cluster)
-			if got := near.onHost.of("a1"); got != tc.want {
+			if got := near.onHost["a1"]; got != tc.want {
 				t.Errorf("%d peers are on the host, want %d", got, tc.want)
 			}
 		})
@@ -188,7 +188,7 @@ func TestAVMInDoubtThatTurnedUpCountsAsOthersDo(t *testing.T) {
 	b := newBook(t, host("a1", "a"))
 	b.place("1", whole)
 	b.doubt("1")
-	if _, err := b.Reservations.place(b.hosts, with(func(s *VMSpec) { s.Hostname = "2" }), []Peer{{VM: "1", Host: "a1", Zone: "a"}}); err == nil {
+	if _, err := b.Reservations.Place(b.hosts, with(func(s *VMSpec) { s.Hostname = "2" }), []Peer{{VM: "1", Host: "a1", Zone: "a"}}); err == nil {
 		t.Fatal("a host was taken that is full")
 	}
 	b.pass(time.Second)
@@ -240,7 +240,7 @@ func BenchmarkReservations(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.place(hosts, small, peers); err != nil {
+		if _, err := r.Place(hosts, small, peers); err != nil {
 			b.Fatal(err)
 		}
 	}

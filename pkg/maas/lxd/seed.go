@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -92,9 +91,7 @@ func defaultOf(ip netip.Addr) string {
 
 // linkOf returns the subnet and the address of a card; nil if MAAS has none for it.
 func (c card) linkOf(device *maas.Device) (*maas.Subnet, netip.Addr) {
-	at := slices.IndexFunc(device.Interfaces, func(nic *maas.Interface) bool {
-		return strings.EqualFold(nic.MACAddress, c.MAC)
-	})
+	at := c.in(device)
 	if at < 0 || !c.Subnet.IsValid() {
 		return nil, netip.Addr{}
 	}

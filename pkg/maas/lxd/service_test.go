@@ -58,8 +58,6 @@ func (h *hosts) Forget(context.Context, maas.Permit, *maas.Machine, string) erro
 
 func (h *hosts) FindDevice(context.Context, VM, string) (*maas.Machine, error) { return nil, nil }
 
-func (h *hosts) HostRef(host Host) string { return host.Name }
-
 func (h *hosts) Find(context.Context, VM) (Presence, error) { return Presence{}, nil }
 
 // compose places and composes one VM.

@@ -32,7 +32,7 @@ func TestSurvey(t *testing.T) {
 		})}, small, map[string]Room{"a": {1, maxSurveyed}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, NewTrial().Room(tc.hosts, tc.spec, []Peer{{VM: "x", Host: "p1", Zone: "p"}})); diff != "" {
+			if diff := cmp.Diff(tc.want, NewReservations().Room(tc.hosts, tc.spec, []Peer{{VM: "x", Host: "p1", Zone: "p"}})); diff != "" {
 				t.Errorf("the survey differs (-want +got):\n%s", diff)
 			}
 		})
@@ -75,7 +75,7 @@ func TestWhatTheSurveyCountsCanBePlaced(t *testing.T) {
 		hosts := randomFleet(r)
 		spec := randomSpec(r, hosts)
 		want := map[string]int{}
-		for zone, room := range NewTrial().Room(hosts, spec, nil) {
+		for zone, room := range NewReservations().Room(hosts, spec, nil) {
 			if room.VMs > 0 {
 				want[zone] = room.VMs
 			}

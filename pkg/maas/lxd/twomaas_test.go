@@ -25,7 +25,7 @@ func newPair(t *testing.T) *pair {
 	t.Helper()
 	text := strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s", 1)
 	p := &pair{real: newRegion(t, text), fake: newRegion(t, text), refresher: NewHostRefresher(), ledger: NewLedger()}
-	p.ours, p.theirs = newVMHosts(p.real.inventory, p.refresher), newVMHosts(p.fake.inventory, p.refresher)
+	p.ours, p.theirs = &vmHosts{p.real.inventory, p.refresher}, &vmHosts{p.fake.inventory, p.refresher}
 	a, b := p.real.host(t, p.ours), p.fake.host(t, p.theirs)
 	if a.ID != b.ID || a.MachineID != b.MachineID || a.Name != b.Name {
 		t.Fatalf("the second MAAS shows another host than the first: %+v, %+v", a, b)
@@ -35,7 +35,7 @@ func newPair(t *testing.T) *pair {
 
 func (p *pair) service(of *vmHosts) *Service {
 	none := objectsOf(nil)
-	all := &both{objects: none, vmHosts: of, images: &images{direct: &direct{objects: none}}}
+	all := &both{objects: none, vmHosts: of, images: &images{objects: none}}
 	return NewService(all, p.ledger.Of(of.inventory.Client().Server()))
 }
 
@@ -72,7 +72,7 @@ func TestTheRefreshOfAnotherMAASProvesNothing(t *testing.T) {
 	if err := p.ours.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
-	vm.HostRef = p.ours.HostRef(host)
+	vm.HostRef = HostRef(host)
 	if asked, err := p.ours.Find(t.Context(), vm); err != nil || asked.State != Pending {
 		t.Fatalf("the first question: %+v, %v", asked, err)
 	}
@@ -109,7 +109,7 @@ func TestAFailedRefreshPutsNoHostOfAnotherMAASOutOfUse(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.fault(t, simulator.Fault{Op: "refresh", Status: http.StatusServiceUnavailable, Body: "Failed talking to pod"})
-	ref := p.ours.HostRef(p.real.host(t, p.ours))
+	ref := HostRef(p.real.host(t, p.ours))
 	if asked, err := found(t, p.theirs, VM{Hostname: "vm", HostRef: ref}); err != nil || asked.State != Unreachable {
 		t.Fatalf("the other MAAS: %+v, %v", asked, err)
 	}
@@ -140,7 +140,7 @@ func TestAHangingComposeDelaysNoRefreshOfAnotherMAAS(t *testing.T) {
 		_, _ = p.theirs.Compose(ctx, maas.Unrecorded("a test"), theirs, VMSpec{Hostname: "hangs", Resources: Resources{1, 2048, 8}})
 	}()
 	<-composing
-	if asked, err := found(t, p.ours, VM{Hostname: "vm", HostRef: p.ours.HostRef(p.real.host(t, p.ours))}); err != nil || asked.State != Gone {
+	if asked, err := found(t, p.ours, VM{Hostname: "vm", HostRef: HostRef(p.real.host(t, p.ours))}); err != nil || asked.State != Gone {
 		t.Errorf("while the other MAAS composes: %+v, %v", asked, err)
 	}
 }

@@ -7,15 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
-
-// HostRef returns id and name of a VM host. A host that was registered again has the same name and another id; one that
-// was renamed keeps its id. ID 0 is unknown.
-func (v *vmHosts) HostRef(host Host) string { return strconv.Itoa(host.ID) + "/" + host.Name }
 
 // Find makes MAAS refresh the VM host (POST vm-hosts/{id}/ op=refresh), and then searches for the VM by its name. MAAS
 // creates a machine for each unknown VM on the host, under the VM's name, or under any name if that is taken. It is
@@ -75,7 +71,7 @@ func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error)
 }
 
 func (v *vmHosts) onHost(m *maas.Machine) *VM {
-	ref := v.HostRef(Host{ID: m.Pod.ID, Name: m.Pod.Name})
+	ref := HostRef(Host{ID: m.Pod.ID, Name: m.Pod.Name})
 	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID, HostRef: ref}
 }
 
@@ -86,12 +82,8 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	if err != nil {
 		return nil, err
 	}
-	var filter maas.MachineFilter
-	for _, host := range hosts {
-		if slices.Contains(ids, host.ID) {
-			filter.VMHosts = append(filter.VMHosts, host.Name)
-		}
-	}
+	hosts = list.Where(hosts, func(host maas.VMHost) bool { return slices.Contains(ids, host.ID) })
+	filter := maas.MachineFilter{VMHosts: list.Each(hosts, func(host maas.VMHost) string { return host.Name })}
 	if len(filter.VMHosts) == 0 {
 		return nil, nil // MAAS no longer has the host, nor its VMs.
 	}
@@ -102,10 +94,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool {
 		return m.Pod == nil || m.SystemID == vm.SystemID || !m.Unacquired()
 	})
-	systemIDs := make([]string, 0, len(vms))
-	for _, m := range vms {
-		systemIDs = append(systemIDs, m.SystemID)
-	}
+	systemIDs := list.Each(vms, func(m *maas.Machine) string { return m.SystemID })
 	names, err := v.inventory.Client().InstanceNames(ctx, systemIDs)
 	if err != nil {
 		return nil, fmt.Errorf("reading the names of the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)

@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s", 1))
-			composer := newVMHosts(region.inventory, NewHostRefresher())
+			composer := &vmHosts{region.inventory, NewHostRefresher()}
 			host := region.host(t, composer)
 			vm, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Hostname: "vm", Resources: Resources{1, 2048, 8}})
 			if err != nil {
@@ -81,7 +81,7 @@ func TestFind(t *testing.T) {
 				}
 			}
 			if vm.HostRef = tc.place; vm.HostRef == "" {
-				vm.HostRef = composer.HostRef(host)
+				vm.HostRef = HostRef(host)
 			}
 			p, err := found(t, composer, vm)
 			if (p.State == Present) != tc.back || (p.State == Unreachable) != tc.unreached || (err != nil) != (tc.want != "" && !tc.unreached) {
@@ -106,7 +106,7 @@ func TestARefreshWaitsForACompose(t *testing.T) {
 	t.Parallel()
 	region := newRegion(t, strings.Replace(fuzzRegion, "compose: 0s", "compose: 6s, refresh: 0s", 1))
 	refresher := NewHostRefresher()
-	one, other := newVMHosts(region.inventory, refresher), newVMHosts(region.inventory, refresher)
+	one, other := &vmHosts{region.inventory, refresher}, &vmHosts{region.inventory, refresher}
 	host := region.host(t, one)
 	composed := make(chan error, 1)
 	go func() {
@@ -119,7 +119,7 @@ func TestARefreshWaitsForACompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := found(t, other, VM{Hostname: "old", HostRef: other.HostRef(host)}); err != nil || p.State != Gone {
+	if p, err := found(t, other, VM{Hostname: "old", HostRef: HostRef(host)}); err != nil || p.State != Gone {
 		t.Errorf("looking for another VM: %+v, %v", p, err)
 	}
 	if err := <-composed; err != nil {
@@ -138,7 +138,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	text := strings.Replace(fuzzRegion, "compose: 0s", "compose: 0s, decompose: 0s, refresh: 0s, commission: 24h", 1)
 	text = strings.Replace(text, "vm_hosts: [", "vm_hosts: [{name: second, cores: 8, memory: 16384, storage_pools: [{name: default, size: 100000}]}, ", 1)
 	region := newRegion(t, text)
-	composer := newVMHosts(region.inventory, NewHostRefresher())
+	composer := &vmHosts{region.inventory, NewHostRefresher()}
 	hosts, err := composer.Hosts(t.Context(), VMSpec{}, hostsMaxAge)
 	if err != nil || len(hosts) != 2 {
 		t.Fatalf("hosts %v: %v", hosts, err)
@@ -152,7 +152,7 @@ func TestAVMUnderAnotherNameIsFoundUntilItIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spare := VM{SystemID: own.SystemID, Hostname: "vm", HostRef: composer.HostRef(hosts[0]), Namesakes: true}
+	spare := VM{SystemID: own.SystemID, Hostname: "vm", HostRef: HostRef(hosts[0]), Namesakes: true}
 	for _, lost := range []bool{true, false} {
 		p, err := found(t, composer, spare)
 		back := p.VM

@@ -28,10 +28,6 @@ type vmHosts struct {
 	refresher *HostRefresher
 }
 
-func newVMHosts(inventory *inventory.Inventory, refresher *HostRefresher) *vmHosts {
-	return &vmHosts{inventory: inventory, refresher: refresher}
-}
-
 // Hosts returns MAAS's LXD VM hosts (GET vm-hosts/) with the state of their machines (GET machines/).
 func (v *vmHosts) Hosts(ctx context.Context, _ VMSpec, maxAge time.Duration) ([]Host, error) {
 	vmHosts, at, err := v.inventory.VMHosts(ctx, maxAge)
@@ -105,7 +101,7 @@ func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, sp
 		return VM{}, err
 	}
 	return VM{
-		SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, HostRef: v.HostRef(host),
+		SystemID: systemID, Hostname: spec.Hostname, Host: host.Name, HostID: host.ID, HostRef: HostRef(host),
 		Project:     spec.Project,
 		Commissions: spec.Commission,
 	}, nil

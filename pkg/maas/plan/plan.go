@@ -108,7 +108,7 @@ type Machine struct {
 
 // Simulation is what there is while machines are made and deleted one after the other.
 type Simulation struct {
-	trial    *lxd.Trial
+	trial    *lxd.Reservations
 	machines []Machine
 	inUse    map[string]bool // bare metal, by system id
 	steps    []Step
@@ -117,7 +117,7 @@ type Simulation struct {
 
 // New returns a simulation that begins with the machines that are there.
 func New(machines []Machine) *Simulation {
-	s := &Simulation{trial: lxd.NewTrial(), machines: slices.Clone(machines), inUse: map[string]bool{}}
+	s := &Simulation{trial: lxd.NewReservations(), machines: slices.Clone(machines), inUse: map[string]bool{}}
 	for _, m := range s.machines {
 		s.inUse[m.SystemID] = true
 	}

@@ -97,8 +97,6 @@ func (f *region) Forget(context.Context, maas.Permit, *maas.Machine, string) err
 
 func (f *region) FindDevice(context.Context, lxd.VM, string) (*maas.Machine, error) { return nil, nil }
 
-func (f *region) HostRef(host lxd.Host) string { return host.Name }
-
 func (f *region) Adopt(context.Context, lxd.VM, []string, []string) (string, *lxd.Host, error) {
 	return "", nil, errors.ErrUnsupported
 }

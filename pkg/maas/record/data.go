@@ -34,7 +34,7 @@ type MachineData struct {
 	// if there is none.
 	GivenBack *metav1.Time `json:"givenBack,omitempty"`
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
-	// of lxd.Composer.HostRef.
+	// of lxd.HostRef.
 	Hosts []string `json:"hosts,omitempty"`
 	// Registers means that MAAS may have a device for the VM, whatever is known of hosts.
 	Registers bool `json:"registers,omitempty"`

@@ -20,7 +20,7 @@ type LeftVM struct {
 	// Namespace and Machine are those of its MaasMachine.
 	Namespace string `json:"namespace"`
 	Machine   string `json:"machine"`
-	// Host is where it may be, in the form of lxd.Composer.HostRef.
+	// Host is where it may be, in the form of lxd.HostRef.
 	Host string `json:"host"`
 	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`

@@ -41,7 +41,7 @@ func (h *Host) UploadDisk(ctx context.Context, alias, file string) error {
 func (h *Host) upload(ctx context.Context, alias string, image *lxdhost.ImageFile) error {
 	options := h.Options()
 	options.Address, options.Dial, options.ServerCertificate = listen, h.Daemon.Dial, []byte(h.own)
-	client, err := lxdhost.Connect(ctx, options)
+	client, err := new(lxdhost.Connections).Host(ctx, options)
 	if err != nil {
 		return err
 	}
