@@ -21,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -41,7 +42,7 @@ func (m *Mirror) apply(
 		}
 		where := host.Annotations[infrav1.MAASAnnotation]
 		if v := views[where]; v == nil || !v.complete {
-			errs = append(errs, m.keep(ctx, host, v))
+			errs = append(errs, m.reportMissing(ctx, host, v))
 			continue
 		}
 		if id := host.Spec.VMHost.SystemID; id != "" {
@@ -50,8 +51,7 @@ func (m *Mirror) apply(
 		errs = append(errs, m.remove(ctx, there, host))
 	}
 	for _, s := range seen {
-		s.users = m.Scopes.NamespacesOf(slices.DeleteFunc(slices.Clone(regions),
-			func(r *scope.Region) bool { return r.Where() != s.where }))
+		s.users = m.Scopes.NamespacesOf(list.Where(regions, func(r *scope.Region) bool { return r.Where() == s.where }))
 		errs = append(errs, m.follow(ctx, there, s, views, choices[s.where+s.Host.SystemID]))
 	}
 	return kerrors.NewAggregate(errs)
@@ -274,7 +274,7 @@ func (s *sighting) describe(host *infrav1.LXDHost) {
 	record.SetAnnotation(host, infrav1.MAASAnnotation, s.where)
 	if machine := s.owner; machine != nil {
 		host.OwnerReferences = util.EnsureOwnerRef(host.OwnerReferences, metav1.OwnerReference{
-			APIVersion: infrav1.GroupVersion.String(), Kind: maasMachineKind, Name: machine.Name, UID: machine.UID,
+			APIVersion: infrav1.GroupVersion.String(), Kind: clusters.MaasMachineKind.Kind, Name: machine.Name, UID: machine.UID,
 		})
 	}
 	spec := &host.Spec
@@ -347,9 +347,9 @@ func (s *sighting) closed() *report.Problem {
 	return nil
 }
 
-// keep reports that MAAS no longer shows a VM host whose object stays, because MAAS has no VM hosts any more, or could
-// not be asked. A short outage changes nothing.
-func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error {
+// reportMissing reports that MAAS no longer shows a VM host whose object stays, because MAAS has no VM hosts any more,
+// or could not be asked. A short outage changes nothing.
+func (m *Mirror) reportMissing(ctx context.Context, host *infrav1.LXDHost, v *view) error {
 	before := host.DeepCopy()
 	switch {
 	case v != nil && v.gone:
@@ -357,8 +357,8 @@ func (m *Mirror) keep(ctx context.Context, host *infrav1.LXDHost, v *view) error
 			m.Scopes.Places.Put(host.Annotations[infrav1.MAASAnnotation], host)
 		}
 		const message = "this MAAS has no VM hosts any more (MAAS 4.0 and newer): its VMs run on; for new ones, and to " +
-			"delete these, set spec.address, " +
-			"spec.serverCertificate and spec.credentialsRef, and spec.maasCredentialsRef if this MAAS is not the manager's own"
+			"delete these, set spec.address, spec.serverCertificate " +
+			"and spec.credentialsRef, and spec.maasCredentialsRef if this MAAS is not the manager's own"
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostsNotSupportedReason, "MAAS does not say")
 		report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostsNotSupportedReason, message)
 		markSchedulable(host, nil)

@@ -79,14 +79,14 @@ func isUnknown(host *infrav1.LXDHost, condition string) int {
 	return 0
 }
 
-// announce says in an event why a host is no longer ready, or is not for another reason.
+// announce says in events why a host is no longer ready, or is not for another reason, and that its keys end soon.
 func announce(recorder events.EventRecorder, before, host *infrav1.LXDHost) {
-	was, is := conditions.Get(before, infrav1.ReadyCondition), conditions.Get(host, infrav1.ReadyCondition)
-	if is == nil || is.Status != metav1.ConditionFalse || (was != nil && was.Reason == is.Reason) {
-		return
-	}
-	if is.Reason != infrav1.DeletingReason {
-		recorder.Eventf(host, nil, corev1.EventTypeWarning, is.Reason, "Observe", "%s", is.Message)
+	for _, condition := range []string{infrav1.ReadyCondition, infrav1.KeysCurrentCondition} {
+		was, is := conditions.Get(before, condition), conditions.Get(host, condition)
+		isNew := is != nil && is.Status == metav1.ConditionFalse && (was == nil || was.Reason != is.Reason)
+		if isNew && is.Reason != infrav1.DeletingReason {
+			recorder.Eventf(host, nil, corev1.EventTypeWarning, is.Reason, "Observe", "%s", is.Message)
+		}
 	}
 }
 

@@ -90,26 +90,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !r.isDirect(ctx, host) {
-		r.leaveToMirror(host)
-		return ctrl.Result{RequeueAfter: r.untilDirect(host)}, nil
+		return ctrl.Result{RequeueAfter: r.leaveToMirror(host)}, nil
 	}
 	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.LXDHostFinalizer); err != nil || added {
 		return ctrl.Result{}, err
 	}
-	done, err := r.reconcileDirect(ctx, host)
+	var done bool // The object is gone, or on its way.
+	var err error
+	if host.DeletionTimestamp.IsZero() {
+		err = r.observe(ctx, host)
+	} else {
+		done, err = r.reconcileDelete(ctx, host)
+	}
 	if done || ctx.Err() != nil {
 		return ctrl.Result{}, err
 	}
 	err = kerrors.NewAggregate([]error{err, store(ctx, r.Client, r.Recorder, before, host)})
 	return ctrl.Result{RequeueAfter: wait.Jitter(r.Interval, jitter)}, err
-}
-
-// reconcileDirect observes a host that people added. done means that its object is gone, or on its way.
-func (r *Reconciler) reconcileDirect(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
-	if host.DeletionTimestamp.IsZero() {
-		return false, r.observe(ctx, host)
-	}
-	return r.reconcileDelete(ctx, host)
 }
 
 // isDirect reports whether VMs are made through the LXD's own API: on a former VM host, from when its MAAS has been
@@ -130,20 +127,17 @@ func (r *Reconciler) isDirect(ctx context.Context, host *infrav1.LXDHost) bool {
 	return err == nil && !has
 }
 
-// untilDirect returns when to look again whether the MAAS of a VM host has VM hosts still; 0 if that does not matter.
-func (r *Reconciler) untilDirect(host *infrav1.LXDHost) time.Duration {
-	if host.Spec.CredentialsRef == nil {
-		return 0
-	}
-	return wait.Jitter(r.Interval, jitter)
-}
-
-// leaveToMirror tells the mirror that a person wants another thing of a VM host than its conditions say.
-func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) {
+// leaveToMirror tells the mirror that a person wants another thing of a VM host than its conditions say. It returns
+// when to look again whether the MAAS of the VM host has VM hosts still; 0 if that does not matter.
+func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) time.Duration {
 	c := conditions.Get(host, infrav1.SchedulableCondition)
 	if c != nil && c.ObservedGeneration != host.Generation {
 		r.Mirror.Wake()
 	}
+	if host.Spec.CredentialsRef == nil {
+		return 0
+	}
+	return wait.Jitter(r.Interval, jitter)
 }
 
 // store patches the status if it changed, and says in an event why a host is no longer ready. The error is a conflict
@@ -163,6 +157,5 @@ func store(ctx context.Context, c client.Client, recorder events.EventRecorder, 
 		return fmt.Errorf("patching the status of LXDHost %s: %w", host.Name, err)
 	}
 	announce(recorder, before, host)
-	announceKeys(recorder, before, host)
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
@@ -104,17 +105,16 @@ func (r *Reconciler) markRegistered(ctx context.Context, host *infrav1.LXDHost) 
 		err = cmp.Or(machine.Has(zones, machine.MissingZone, "spec.zone", host.Spec.Zone),
 			machine.Has(pools, machine.MissingPool, "spec.resourcePool", host.Spec.ResourcePool))
 	}
-	switch {
-	case err != nil:
-		p := report.Explain(err)
-		if p.Reason == infrav1.CredentialsInvalidReason || guard.Is[*machine.MissingError](err) {
-			report.SetFalse(host, infrav1.RegisteredCondition, p.Reason, "%s", p.Message)
-			return
-		}
-		report.SetUnknown(host, infrav1.RegisteredCondition, p.Reason, p.Message)
-	default:
+	if err == nil {
 		report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
+		return
 	}
+	p := report.Explain(err)
+	if p.Reason == infrav1.CredentialsInvalidReason || guard.Is[*machine.MissingError](err) {
+		report.SetFalse(host, infrav1.RegisteredCondition, p.Reason, "%s", p.Message)
+		return
+	}
+	report.SetUnknown(host, infrav1.RegisteredCondition, p.Reason, p.Message)
 }
 
 // takesNoVMs returns what a host that LXD was asked of lacks; nil if it lacks nothing, or was not read.
@@ -138,12 +138,7 @@ func takesNoVMs(host *infrav1.LXDHost, err error) *report.Problem {
 	return nil
 }
 
-func listed(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return text.List(names, maxNamed)
-}
+func listed(names []string) string { return cmp.Or(text.List(names, maxNamed), "none") }
 
 // reconcileDelete lets the object go when LXD has no VM with marks any more. done means that it does.
 func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
@@ -167,10 +162,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 		summarize(host)
 		return false, nil
 	}
-	names := make([]string, 0, len(vms))
-	for _, vm := range vms {
-		names = append(names, vm.Name)
-	}
+	names := list.Each(vms, func(vm lxdhost.VM) string { return vm.Name })
 	host.Status.VMs = ptr.To(int32(len(vms)))
 	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason,
 		"waiting for %d VM(s) on this host to be deleted: %s", len(vms), text.List(names, maxNamed))
@@ -180,18 +172,14 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 
 // awaitMachines lets a host without VMs go when no MaasMachine may be making one there.
 func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
-	list := &infrav1.MaasMachineList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("listing MaasMachines: %w", err)
-	}
 	there, err := readObjects(ctx, r.Client)
 	if err != nil {
 		return false, err
 	}
 	host.Status.VMs, host.Status.Clusters = ptr.To[int32](0), nil
 	var names []string
-	for i := range list.Items {
-		if m := &list.Items[i]; m.Spec.IsLXD() && mayBeOn(m, host, there) {
+	for _, m := range there.lxd {
+		if mayBeOn(m, host, there) {
 			names = append(names, client.ObjectKeyFromObject(m).String())
 		}
 	}
@@ -246,10 +234,10 @@ func addRemedy(host *infrav1.LXDHost) {
 
 // letGo removes the finalizer of a host without VMs.
 func (r *Reconciler) letGo(ctx context.Context, host *infrav1.LXDHost) error {
-	before := host.DeepCopy()
-	controllerutil.RemoveFinalizer(host, infrav1.LXDHostFinalizer)
-	if err := r.Client.Patch(ctx, host, client.MergeFromWithOptions(before,
-		client.MergeFromWithOptimisticLock{})); err != nil {
+	err := objects.PatchLocked(ctx, r.Client, host, func(h *infrav1.LXDHost) {
+		controllerutil.RemoveFinalizer(h, infrav1.LXDHostFinalizer)
+	})
+	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Scopes.ReleaseLXDHost(client.ObjectKeyFromObject(host))

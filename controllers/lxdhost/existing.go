@@ -5,7 +5,6 @@ package lxdhost
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,7 +17,8 @@ import (
 type existing struct {
 	hosts    []*infrav1.LXDHost
 	machines map[string][]*infrav1.MaasMachine // bare metal, by system id
-	vms      map[string][]*infrav1.MaasMachine // by the name of their VM host
+	lxd      []*infrav1.MaasMachine            // VMs
+	vms      map[string][]*infrav1.MaasMachine // those that have a host, by its name
 	homes    map[client.ObjectKey]string       // the MAAS of a Cluster, as far as it is known
 }
 
@@ -40,11 +40,14 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 		there.hosts = append(there.hosts, &hosts.Items[i])
 	}
 	for i := range machines.Items {
-		switch machine := &machines.Items[i]; {
-		case machine.Spec.IsLXD() && machine.Status.LXDHost != "":
-			there.vms[machine.Status.LXDHost] = append(there.vms[machine.Status.LXDHost], machine)
-		case !machine.Spec.IsLXD() && machine.Spec.SystemID != "":
-			there.machines[machine.Spec.SystemID] = append(there.machines[machine.Spec.SystemID], machine)
+		machine := &machines.Items[i]
+		by, key := there.machines, machine.Spec.SystemID
+		if machine.Spec.IsLXD() {
+			there.lxd = append(there.lxd, machine)
+			by, key = there.vms, machine.Status.LXDHost
+		}
+		if key != "" {
+			by[key] = append(by[key], machine)
 		}
 	}
 	return there, nil
@@ -78,8 +81,7 @@ func (e *existing) of(s *sighting, views map[string]*view) []*infrav1.LXDHost {
 		func(h *infrav1.LXDHost) bool { return isOf(h, s) },
 		func(h *infrav1.LXDHost) bool { return wasOf(h, s, views) },
 	} {
-		found := slices.DeleteFunc(slices.Clone(e.hosts), func(h *infrav1.LXDHost) bool { return !is(h) })
-		if len(found) > 0 {
+		if found := list.Where(e.hosts, is); len(found) > 0 {
 			return found
 		}
 	}

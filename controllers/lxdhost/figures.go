@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -22,19 +23,14 @@ func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[strin
 	status, limits := &host.Status, reading.Limits
 	status.Version = reading.Version
 	var total, unused int64
-	status.StoragePools = nil
-	for _, pool := range reading.Pools {
+	setPools(status, reading.Pools, func(pool lxdhost.Pool) infrav1.LXDStoragePoolStatus {
 		left := max(pool.TotalBytes-pool.UsedBytes, 0)
 		total, unused = total+pool.TotalBytes, unused+left
-		status.StoragePools = append(status.StoragePools, infrav1.LXDStoragePoolStatus{
+		return infrav1.LXDStoragePoolStatus{
 			Name: pool.Name, Driver: pool.Driver, Size: pool.TotalBytes / gigabyte, Free: left / gigabyte,
-		})
-	}
-	slices.SortFunc(status.StoragePools, byName)
-	status.Bridges = nil
-	for _, bridge := range reading.Bridges {
-		status.Bridges = append(status.Bridges, bridge.Name)
-	}
+		}
+	})
+	status.Bridges = list.Each(reading.Bridges, func(bridge lxdhost.Bridge) string { return bridge.Name })
 	slices.Sort(status.Bridges)
 	status.Bridges = slices.Compact(status.Bridges)
 	over := host.Spec.OverCommit
@@ -61,13 +57,11 @@ func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[strin
 // setVMHost puts what MAAS told of a VM host into the status. counts are its VMs by cluster.
 func setVMHost(status *infrav1.LXDHostStatus, h *maas.VMHost, counts map[string]int32) {
 	status.Version, status.SystemID = h.Version, h.Host.SystemID
-	status.StoragePools = nil
-	for _, pool := range h.StoragePools {
-		status.StoragePools = append(status.StoragePools, infrav1.LXDStoragePoolStatus{
+	setPools(status, h.StoragePools, func(pool maas.StoragePool) infrav1.LXDStoragePoolStatus {
+		return infrav1.LXDStoragePoolStatus{
 			Name: pool.Name, Driver: pool.Type, Size: pool.Total / gigabyte, Free: max(pool.Available, 0) / gigabyte,
-		})
-	}
-	slices.SortFunc(status.StoragePools, byName)
+		}
+	})
 	setFigures(status, infrav1.LXDResources{
 		Cores:  int64(float64(h.Total.Cores) * h.CPUOverCommit),
 		Memory: int64(float64(h.Total.Memory) * h.MemoryOverCommit),
@@ -76,6 +70,14 @@ func setVMHost(status *infrav1.LXDHostStatus, h *maas.VMHost, counts map[string]
 		Cores: int64(h.Used.Cores), Memory: int64(h.Used.Memory), Disk: roundUp(h.Used.LocalStorage, gigabyte),
 	})
 	setVMs(status, counts)
+}
+
+// setPools shows storage pools, by name.
+func setPools[T any](status *infrav1.LXDHostStatus, pools []T, show func(T) infrav1.LXDStoragePoolStatus) {
+	status.StoragePools = list.Each(pools, show)
+	slices.SortFunc(status.StoragePools, func(a, b infrav1.LXDStoragePoolStatus) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 // setFigures also sets what is free, which may be less than nothing if overCommit was reduced.
@@ -114,5 +116,3 @@ func limited(amount, limit int64) int64 {
 }
 
 func roundUp(amount, unit int64) int64 { return (amount + unit - 1) / unit }
-
-func byName(a, b infrav1.LXDStoragePoolStatus) int { return strings.Compare(a.Name, b.Name) }

@@ -3,13 +3,14 @@
 package lxdhost
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,9 +95,9 @@ func (r *Reconciler) tendImages(
 	key := client.ObjectKeyFromObject(host)
 	now := time.Now()
 	disputed := r.images.note(key, imageHost{
-		maas: maasOf(host), open: host.Spec.AllowedNamespaces, options: options, reading: reading, seen: now, wanted: wanted,
-		cordoned: host.Spec.Cordoned(),
-		mark:     r.markOf(options, key),
+		maas: ptr.Deref(host.Spec.MAASCredentialsRef, infrav1.LocalObjectReference{}).Name,
+		open: host.Spec.AllowedNamespaces, options: options, reading: reading, seen: now, wanted: wanted,
+		cordoned: host.Spec.Cordoned(), mark: r.markOf(options, key),
 	}, now)
 	for _, alias := range disputed {
 		r.Warn(host, "ImageDisputed", "BringImage",
@@ -121,13 +122,6 @@ func (r *Reconciler) markOf(options lxdhost.Options, key client.ObjectKey) lxdho
 		return lxdhost.Mark{}
 	}
 	return options.Mark(r.Scopes.ManagementID + "/" + key.String())
-}
-
-func maasOf(host *infrav1.LXDHost) string {
-	if ref := host.Spec.MAASCredentialsRef; ref != nil {
-		return ref.Name
-	}
-	return ""
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasmachines;maasmachinetemplates,verbs=list;watch
@@ -241,7 +235,7 @@ func (i *images) offers(
 	}
 	slices.Sort(fingerprints)
 	slices.SortFunc(from, func(a, b client.ObjectKey) int {
-		return compareSenders(i.hosts[a].sends, i.hosts[b].sends, a.Name, b.Name)
+		return cmp.Or(cmp.Compare(i.hosts[a].sends, i.hosts[b].sends), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(fingerprints), from
 }
@@ -253,13 +247,6 @@ func (h *imageHost) isTrustedBy(other *imageHost) bool {
 	return h.maas == other.maas &&
 		(has(infrav1.AllNamespaces) || !slices.ContainsFunc(other.open,
 			func(namespace string) bool { return !has(namespace) }))
-}
-
-func compareSenders(aSends, bSends int, a, b string) int {
-	if aSends != bSends {
-		return aSends - bSends
-	}
-	return strings.Compare(a, b)
 }
 
 // superfluous returns an image that was brought, and that nobody has needed for long.
@@ -331,17 +318,17 @@ func (r *Reconciler) transfer(ctx context.Context, host *infrav1.LXDHost, t *tra
 }
 
 func (r *Reconciler) bringImage(ctx context.Context, t *transfer) error {
+	options := r.images.optionsOf(t.from)
 	to, mark, err := r.imageServer(ctx, t.to)
 	if err != nil {
 		return err
 	}
-	from, _, err := r.imageServer(ctx, t.from)
+	from, err := r.Scopes.LXD.Host(ctx, options)
 	if err != nil {
 		return err
 	}
 	return to.CopyImage(ctx, lxdhost.ImageCopy{
-		Alias: t.alias, Fingerprint: t.fingerprint, From: r.images.optionsOf(t.from),
-		Brought: mark.Of(t.fingerprint, t.alias),
+		Alias: t.alias, Fingerprint: t.fingerprint, From: options, Brought: mark.Of(t.fingerprint, t.alias),
 	}, from)
 }
 

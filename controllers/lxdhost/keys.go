@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -18,9 +15,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
-
-// maasMachineKind is the kind of the owner of a host that is a machine of a host cluster.
-const maasMachineKind = "MaasMachine"
 
 // expiresSoon is how long before its end a client certificate is reported. The initializer renews its own then.
 const expiresSoon = 30 * 24 * time.Hour
@@ -44,15 +38,6 @@ func markKeys(host *infrav1.LXDHost) {
 		return
 	}
 	report.SetTrue(host, infrav1.KeysCurrentCondition, infrav1.ReadyReason)
-}
-
-// announceKeys says in an event that a certificate ends soon.
-func announceKeys(recorder events.EventRecorder, before, host *infrav1.LXDHost) {
-	was, is := conditions.Get(before, infrav1.KeysCurrentCondition), conditions.Get(host, infrav1.KeysCurrentCondition)
-	isNew := is != nil && (was == nil || was.Reason != is.Reason)
-	if isNew && is.Reason == infrav1.CertificateExpiresReason {
-		recorder.Eventf(host, nil, corev1.EventTypeWarning, is.Reason, "Observe", "%s", is.Message)
-	}
 }
 
 // showNode puts the Node of the machine that owns a host into the status.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 )
 
@@ -86,7 +87,7 @@ func TestAKeyPairIsAnnouncedOnce(t *testing.T) {
 		{"still ends soon", host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), host(metav1.ConditionFalse, infrav1.CertificateExpiresReason), 0},
 	} {
 		recorder := events.NewFakeRecorder(2)
-		announceKeys(recorder, c.before, c.after)
+		announce(recorder, c.before, c.after)
 		if got := len(recorder.Events); got != c.want {
 			t.Errorf("%s: %d events, want %d", c.name, got, c.want)
 		}
@@ -104,7 +105,7 @@ func TestAHostShowsTheNodeThatItIs(t *testing.T) {
 	maasMachine.OwnerReferences[0].APIVersion = clusterv1.GroupVersion.String()
 	ours := infrav1.GroupVersion.String()
 	owner := func(group string, uid types.UID) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: group, Kind: maasMachineKind, Name: "machine", UID: uid}
+		return metav1.OwnerReference{APIVersion: group, Kind: clusters.MaasMachineKind.Kind, Name: "machine", UID: uid}
 	}
 	for _, c := range []struct {
 		name   string

@@ -62,36 +62,27 @@ func (m *Mirror) ownerOf(there *existing, s *sighting) (*infrav1.MaasMachine, er
 }
 
 // isProven reports whether MAAS need not be asked again: the claims have changed, or it refused them a while ago.
-func (m *Mirror) isProven(s *sighting, claims []*infrav1.MaasMachine) bool {
-	known := m.proofs[claimedOf(s)]
-	if slices.ContainsFunc(claims, func(c *infrav1.MaasMachine) bool { return c.UID == known.owner }) {
-		return true
-	}
-	return known.err == nil && known.claims == namesOf(claims) && m.Clock.Since(known.at) < machinesMaxAge
-}
-
-// question is for the MAAS that shows a VM host: whose is its machine?
-type question struct {
-	*sighting
-	claims []*infrav1.MaasMachine
+func (m *Mirror) isProven(there *existing, s *sighting) bool {
+	owner, err := m.ownerOf(there, s)
+	return owner != nil || (err == nil && m.Clock.Since(m.proofs[claimedOf(s)].at) < machinesMaxAge)
 }
 
 // proveOwners asks all MAASes at the same time whose the machines of their VM hosts are, where that is not known.
 func (m *Mirror) proveOwners(ctx context.Context, there *existing, seen []*sighting, regions []*scope.Region) {
-	questions, now := map[string][]question{}, m.Clock.Now()
+	unproven, now := map[string][]*sighting{}, m.Clock.Now() // by MAAS
 	for _, s := range seen {
-		switch claims := there.claimsOf(s); {
-		case len(claims) == 0:
+		switch {
+		case len(there.claimsOf(s)) == 0:
 			delete(m.proofs, claimedOf(s))
-		case !m.isProven(s, claims):
-			questions[s.where] = append(questions[s.where], question{s, claims})
+		case !m.isProven(there, s):
+			unproven[s.where] = append(unproven[s.where], s)
 		}
 	}
-	asked := slices.DeleteFunc(slices.Clone(regions), func(r *scope.Region) bool { return len(questions[r.Where()]) == 0 })
+	asked := list.Where(regions, func(r *scope.Region) bool { return len(unproven[r.Where()]) > 0 })
 	answers := m.proving.Ask(ctx, asked, func(ctx context.Context, regions []*scope.Region) map[claimed]proof {
 		proofs := map[claimed]proof{}
-		for _, q := range questions[regions[0].Where()] {
-			proofs[claimedOf(q.sighting)] = m.prove(ctx, q, now, regions)
+		for _, s := range unproven[regions[0].Where()] {
+			proofs[claimedOf(s)] = m.prove(ctx, s, there.claimsOf(s), now, regions)
 		}
 		return proofs
 	})
@@ -107,11 +98,13 @@ func namesOf(claims []*infrav1.MaasMachine) string {
 }
 
 // prove asks the MAAS that shows a VM host whose machine it runs on, with one identity after the other: some see less.
-func (m *Mirror) prove(ctx context.Context, q question, now time.Time, regions []*scope.Region) proof {
-	found := proof{claims: namesOf(q.claims), at: now}
+func (m *Mirror) prove(
+	ctx context.Context, s *sighting, claims []*infrav1.MaasMachine, now time.Time, regions []*scope.Region,
+) proof {
+	found := proof{claims: namesOf(claims), at: now}
 	var errs []error
 	for _, region := range regions {
-		owner, err := m.proveIn(ctx, region, q.Host.SystemID, q.claims)
+		owner, err := m.proveIn(ctx, region, s.Host.SystemID, claims)
 		if err != nil {
 			errs = append(errs, err)
 			continue
