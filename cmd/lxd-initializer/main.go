@@ -72,14 +72,19 @@ func run(ctx context.Context, opts options) error {
 	events, stopEvents := newRecorder(kube, opts.nodeName)
 	defer stopEvents()
 	a := newAgent(opts, kube, events)
-	server, err := listen(opts.healthAddr, opts.metricsAddr, a)
+	health, err := listen("health", opts.healthAddr, a.probes())
+	if err != nil {
+		return err
+	}
+	metrics, err := listen("metrics", opts.metricsAddr, a.metrics.handler())
 	if err != nil {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Info("Starting", "version", version, "node", opts.nodeName,
-		"health", server.address(healthServer), "metrics", server.address(metricsServer))
+		"health", health.Addr().String(), "metrics", metrics.Addr().String())
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.run(ctx) })
+	group.Go(func() error { return health.run(ctx) })
+	group.Go(func() error { return metrics.run(ctx) })
 	group.Go(func() error { return a.run(ctx) })
 	return group.Wait()
 }

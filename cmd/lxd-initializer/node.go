@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
@@ -49,8 +50,7 @@ func (p *pass) readNode(ctx context.Context) error {
 
 // retiring reports whether the manager wants the node to leave.
 func retiring(node *corev1.Node) bool {
-	_, annotated := node.Annotations[infrav1.LXDHostRetireAnnotation]
-	return annotated
+	return metav1.HasAnnotation(node.ObjectMeta, infrav1.LXDHostRetireAnnotation)
 }
 
 // findAddress determines the address at which MAAS reaches the node.
@@ -59,10 +59,7 @@ func (p *pass) findAddress(context.Context) error {
 		return nil
 	}
 	for _, address := range p.node.Status.Addresses {
-		if address.Type != corev1.NodeInternalIP {
-			continue
-		}
-		if ip, err := netip.ParseAddr(address.Address); err == nil {
+		if ip, err := netip.ParseAddr(address.Address); err == nil && address.Type == corev1.NodeInternalIP {
 			p.address = ip
 			return nil
 		}
@@ -171,12 +168,9 @@ func shortFingerprint(certificate []byte) string {
 func short(fingerprint string) string { return fingerprint[:12] }
 
 func (p *pass) currentCondition() *corev1.NodeCondition {
-	for i, c := range p.node.Status.Conditions {
-		if c.Type == infrav1.LXDHostReadyNodeCondition {
-			return &p.node.Status.Conditions[i]
-		}
-	}
-	return nil
+	return list.Find(p.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == infrav1.LXDHostReadyNodeCondition
+	})
 }
 
 // setCondition leaves the conditions of others alone: a strategic merge patch merges the list by type.
@@ -186,32 +180,29 @@ func (p *pass) setCondition(ctx context.Context, c corev1.NodeCondition, before 
 	if before != nil && before.Status == c.Status {
 		c.LastTransitionTime = before.LastTransitionTime
 	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{c}}})
-	if err != nil {
-		return fmt.Errorf("writing the Node's condition: %w", err)
-	}
-	node, err := p.kube.CoreV1().Nodes().Patch(
-		ctx, p.node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: component}, "status",
-	)
-	if err != nil {
-		return fmt.Errorf("writing the Node's condition: %w", err)
-	}
-	p.node = node
-	return nil
+	return p.patch(ctx, "condition", types.StrategicMergePatchType,
+		map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{c}}}, "status")
 }
 
 // setLabel sets the label, or removes it when value is nil.
 func (p *pass) setLabel(ctx context.Context, value any) error {
-	labels := map[string]any{infrav1.LXDHostLabel: value}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	return p.patch(ctx, "label", types.MergePatchType,
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{infrav1.LXDHostLabel: value}}})
+}
+
+// patch changes the Node, or its status.
+func (p *pass) patch(ctx context.Context, what string, kind types.PatchType, change any, subresources ...string) error {
+	patch, err := json.Marshal(change)
 	if err != nil {
-		return fmt.Errorf("writing the Node's label: %w", err)
+		return fmt.Errorf("writing the Node's %s: %w", what, err)
 	}
-	if _, err := p.kube.CoreV1().Nodes().Patch(
-		ctx, p.node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component},
-	); err != nil {
-		return fmt.Errorf("writing the Node's label: %w", err)
+	node, err := p.kube.CoreV1().Nodes().Patch(
+		ctx, p.node.Name, kind, patch, metav1.PatchOptions{FieldManager: component}, subresources...,
+	)
+	if err != nil {
+		return fmt.Errorf("writing the Node's %s: %w", what, err)
 	}
+	p.node = node
 	return nil
 }
 

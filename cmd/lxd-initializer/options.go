@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
@@ -89,17 +90,17 @@ func (o *options) nodeSettings() []setting {
 		{flag: "node-name", usage: "Name of the Kubernetes node. Required.", set: verbatim(&o.nodeName, isNodeName)},
 		{flag: "node-ip", usage: "Address at which MAAS reaches the node. Default: the Node's InternalIP.", set: o.setNodeIP},
 		{flag: "storage-backend", fallback: "zfs", usage: "Driver of the storage pool: zfs, btrfs, lvm or dir.",
-			set: verbatim(&o.lxd.StorageBackend, anything)},
+			set: verbatim(&o.lxd.StorageBackend)},
 		{flag: "storage-size", fallback: "50", usage: "Size of the storage pool in GB; a pool of the driver dir has none.",
-			set: number(&o.lxd.StorageSizeGB)},
+			set: parsed(&o.lxd.StorageSizeGB, strconv.Atoi, "no whole number")},
 		{flag: "storage-pool", fallback: "default", usage: "Name of the storage pool in LXD.",
-			set: verbatim(&o.lxd.StoragePool, anything)},
+			set: verbatim(&o.lxd.StoragePool)},
 		{flag: "network-bridge", fallback: "br0", usage: "Bridge of the node that VMs are connected to.",
-			set: verbatim(&o.lxd.NetworkBridge, anything)},
+			set: verbatim(&o.lxd.NetworkBridge)},
 		{flag: "create-bridge", fallback: "false", usage: "Make a managed LXD bridge of that name where there is none.",
-			set: boolean(&o.lxd.CreateBridge)},
+			set: parsed(&o.lxd.CreateBridge, strconv.ParseBool, "neither true nor false")},
 		{flag: "lxd-project", fallback: "maas", usage: "Project in LXD that MAAS uses.",
-			set: verbatim(&o.lxd.Project, anything)},
+			set: verbatim(&o.lxd.Project)},
 		{
 			flag: "lxd-socket", set: o.setSockets,
 			usage: "Paths of LXD's unix socket, separated by commas: the first that accepts connections is used. " +
@@ -115,9 +116,9 @@ func (o *options) nodeSettings() []setting {
 func (o *options) agentSettings() []setting {
 	return []setting{
 		{flag: "maas-endpoint", usage: "URL of MAAS. Default: the content of config/maasEndpoint below the MAAS config dir.",
-			set: verbatim(&o.credentials.endpoint, anything)},
+			set: verbatim(&o.credentials.endpoint)},
 		{
-			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: verbatim(&o.credentials.apiKey, anything),
+			flag: "maas-api-key-file", variable: "MAAS_API_KEY", set: verbatim(&o.credentials.apiKey),
 			usage: "File with the API key of one of these: " + rights.Registration.Users("") + ". MAAS_API_KEY holds the key " +
 				"itself. Default: credentials/apiKey below the MAAS config dir.",
 		},
@@ -161,12 +162,8 @@ func (e *settingError) Error() string {
 type settingsError []*settingError
 
 func (e settingsError) Error() string {
-	lines := make([]string, 0, len(e)+1)
-	lines = append(lines, "these settings can't be used (environment variable, flag):")
-	for _, one := range e {
-		lines = append(lines, "  "+one.Error())
-	}
-	return strings.Join(lines, "\n")
+	lines := list.Each(e, func(one *settingError) string { return "\n  " + one.Error() })
+	return "these settings can't be used (environment variable, flag):" + strings.Join(lines, "")
 }
 
 // parseOptions reads flags, then environment variables, then defaults. Errors are pflag's for unknown flags, and
@@ -301,33 +298,23 @@ func (o *options) setInterval(value string) (err error) {
 	return nil
 }
 
-func verbatim(into *string, check func(string) error) func(string) error {
+// verbatim is for text. What has no check is checked together with other values.
+func verbatim(into *string, checks ...func(string) error) func(string) error {
 	return func(value string) error {
 		*into = value
-		return check(value)
+		return errors.Join(list.Each(checks, func(check func(string) error) error { return check(value) })...)
 	}
 }
 
-func number(into *int) func(string) error {
+// parsed is for what is not text. wrong is what a value is that can't be parsed.
+func parsed[T any](into *T, parse func(string) (T, error), wrong string) func(string) error {
 	return func(value string) (err error) {
-		if *into, err = strconv.Atoi(value); err != nil {
-			return fmt.Errorf("%q is no whole number", value)
+		if *into, err = parse(value); err != nil {
+			return fmt.Errorf("%q is %s", value, wrong)
 		}
 		return nil
 	}
 }
-
-func boolean(into *bool) func(string) error {
-	return func(value string) (err error) {
-		if *into, err = strconv.ParseBool(value); err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
-		}
-		return nil
-	}
-}
-
-// anything is for values that are checked together with others.
-func anything(string) error { return nil }
 
 // isNodeName also ensures that the name of the node's Secret is valid.
 func isNodeName(value string) error {
@@ -340,46 +327,33 @@ func isNodeName(value string) error {
 	return nil
 }
 
-func isNamespace(value string) error {
-	if complaints := validation.IsDNS1123Label(value); len(complaints) > 0 {
-		return fmt.Errorf("%q is no name of a namespace", value)
+// must makes a check. wrong is what a value is that is not good.
+func must(isGood func(string) bool, wrong string) func(string) error {
+	return func(value string) error {
+		if isGood(value) {
+			return nil
+		}
+		return fmt.Errorf("%q is %s", value, wrong)
 	}
-	return nil
 }
 
 // maasName is what MAAS accepts as names of zones and resource pools.
 var maasName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_ -]{0,255}$`)
 
-func isMAASName(value string) error {
-	if value != "" && !maasName.MatchString(value) {
-		return fmt.Errorf("%q is no name that MAAS takes: letters, digits, spaces, - and _", value)
-	}
-	return nil
-}
-
-func isPath(value string) error {
-	if value != "" && !filepath.IsAbs(value) {
-		return fmt.Errorf("%q is no absolute path", value)
-	}
-	return nil
-}
-
-func isAddress(value string) error {
-	_, port, err := net.SplitHostPort(value)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return fmt.Errorf("%q is no [host]:port", value)
-	}
-	return nil
-}
+var (
+	isNamespace = must(func(v string) bool { return len(validation.IsDNS1123Label(v)) == 0 }, "no name of a namespace")
+	isMAASName  = must(func(v string) bool { return v == "" || maasName.MatchString(v) },
+		"no name that MAAS takes: letters, digits, spaces, - and _")
+	isPath    = must(func(v string) bool { return v == "" || filepath.IsAbs(v) }, "no absolute path")
+	isAddress = must(func(v string) bool {
+		_, port, err := net.SplitHostPort(v)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		return err == nil
+	}, "no [host]:port")
+)
 
 func oneOf(known ...string) func(string) error {
-	return func(value string) error {
-		if slices.Contains(known, value) {
-			return nil
-		}
-		return fmt.Errorf("%q is none of %s", value, strings.Join(known, ", "))
-	}
+	return must(func(v string) bool { return slices.Contains(known, v) }, "none of "+strings.Join(known, ", "))
 }

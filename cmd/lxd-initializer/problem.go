@@ -13,6 +13,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
@@ -109,32 +110,25 @@ func (p *problem) Unwrap() error { return p.cause }
 
 // problemOf makes a problem of any error of a step.
 func problemOf(err error) *problem {
-	var (
-		known      *problem
-		node       *lxdnode.Error
-		mac        *lxdnode.MACError
-		credential *credentialError
-		api        *maas.Error
-		ambiguous  *vmhosts.AmbiguousError
-		taken      *vmhosts.TakenError
-	)
-	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: text.Lines(err), cause: err}
-	switch {
-	case errors.As(err, &known):
+	if known, is := errors.AsType[*problem](err); is {
 		return known
-	case errors.As(err, &mac):
+	}
+	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: text.Lines(err), cause: err}
+	api, isOfMAAS := errors.AsType[*maas.Error](err)
+	switch {
+	case guard.Is[*lxdnode.MACError](err):
 		p.reason, p.permanent = reasonMACNotUnique, true
 	case errors.Is(err, lxdnode.ErrNotInstalled):
 		p.reason = reasonLXDNotInstalled
-	case errors.As(err, &node):
+	case guard.Is[*lxdnode.Error](err):
 		p.reason, p.permanent = reasonLXDNotReady, lxdnode.Permanent(err)
-	case errors.As(err, &credential):
+	case guard.Is[*credentialError](err):
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
-	case errors.As(err, &ambiguous):
-		p.reason, p.message, p.permanent = reasonAmbiguous, ambiguous.Error(), true
-	case errors.As(err, &taken):
-		p.reason, p.message, p.permanent = reasonVMHostNameTaken, taken.Error(), true
-	case errors.As(err, &api):
+	case guard.Is[*vmhosts.AmbiguousError](err):
+		p.reason, p.permanent = reasonAmbiguous, true
+	case guard.Is[*vmhosts.TakenError](err):
+		p.reason, p.permanent = reasonVMHostNameTaken, true
+	case isOfMAAS:
 		p.ofMAAS(api)
 	case apierrors.IsForbidden(err):
 		p.permanent = true

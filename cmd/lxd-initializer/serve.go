@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -19,43 +17,27 @@ const (
 	shutdownGrace = 5 * time.Second
 )
 
-// servers serve probes and Prometheus.
-type servers []*server
-
-// The order of servers.
-const (
-	healthServer = iota
-	metricsServer
-)
-
+// server serves probes, or Prometheus.
 type server struct {
-	listener net.Listener
-	http     *http.Server
+	net.Listener
+	http *http.Server
 }
 
-// listen binds the addresses, so that an address that is in use ends the program at its start.
-func listen(healthAddr, metricsAddr string, a *agent) (servers, error) {
-	health, metrics := http.NewServeMux(), http.NewServeMux()
-	health.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, true) })
-	health.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.ready.Load()) })
-	metrics.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
-	var all servers
-	for _, one := range []struct {
-		name, addr string
-		handler    http.Handler
-	}{{"health", healthAddr, health}, {"metrics", metricsAddr, metrics}} {
-		listener, err := net.Listen("tcp", one.addr)
-		if err != nil {
-			all.close()
-			return nil, fmt.Errorf("serving %s: %w", one.name, err)
-		}
-		all = append(all, &server{listener, &http.Server{Handler: one.handler, ReadHeaderTimeout: headerTimeout}})
+// listen binds an address, so that one that is in use ends the program at its start.
+func listen(what, address string, handler http.Handler) (*server, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serving %s: %w", what, err)
 	}
-	return all, nil
+	return &server{listener, &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}}, nil
 }
 
-// address returns the address of one of them.
-func (s servers) address(which int) string { return s[which].listener.Addr().String() }
+func (a *agent) probes() http.Handler {
+	probes := http.NewServeMux()
+	probes.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, true) })
+	probes.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, a.ready.Load()) })
+	return probes
+}
 
 func answer(w http.ResponseWriter, ok bool) {
 	if !ok {
@@ -65,31 +47,23 @@ func answer(w http.ResponseWriter, ok bool) {
 	fmt.Fprintln(w, "ok")
 }
 
-// run serves until the context ends.
-func (s servers) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, one := range s {
-		group.Go(func() error {
-			if err := one.http.Serve(one.listener); !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("serving on %s: %w", one.listener.Addr(), err)
-			}
-			return nil
-		})
-	}
-	group.Go(func() error {
-		<-ctx.Done()
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-		defer cancel()
-		for _, one := range s {
-			_ = one.http.Shutdown(grace) // Requests that are still under way then are cut off.
-		}
-		return nil
-	})
-	return group.Wait()
+func (m *metrics) handler() http.Handler {
+	pages := http.NewServeMux()
+	pages.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return pages
 }
 
-func (s servers) close() {
-	for _, one := range s {
-		_ = one.listener.Close()
+// run serves until the context ends.
+func (s *server) run(ctx context.Context) error {
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.Serve(s) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving on %s: %w", s.Addr(), err)
+	case <-ctx.Done():
 	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	_ = s.http.Shutdown(grace) // Requests that are still under way then are cut off.
+	return nil
 }
