@@ -218,13 +218,13 @@ func (c *checks) unmistakable(ctx context.Context, node *lxdnode.Node) bool {
 func withKeys(
 	ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration,
 ) (vmhosts.Registration, error) {
-	host, err := service.Find(ctx, wanted)
+	host, _, err := service.Check(ctx, wanted)
 	if err == nil && host == nil && wanted.Name == "" {
 		if wanted.Name, err = os.Hostname(); err != nil {
 			return wanted, fmt.Errorf("reading this machine's name: %w", err)
 		}
 		wanted.Name = strings.ToLower(wanted.Name)
-		host, err = service.Find(ctx, wanted)
+		host, _, err = service.Check(ctx, wanted)
 	}
 	if err != nil {
 		return wanted, err

@@ -63,9 +63,8 @@ func Digest(ctx context.Context, from io.Reader, read func(int64)) (digest strin
 // region is what the versions of MAAS differ in.
 type region struct {
 	version maas.Version
-	// inverted: see maas.ImageFile.Received.
-	inverted bool
-	// onDisk: each region controller has files of its own. Then progress counts all of them.
+	// onDisk: each region controller has files of its own. Then progress counts all of them, and is not inverted: see
+	// maas.ImageFile.Received.
 	onDisk bool
 	// sharedFiles: images with the same content share the file, and an upload to one appends to that of the other.
 	sharedFiles bool
@@ -80,31 +79,13 @@ func (s *Service) region(ctx context.Context) (region, error) {
 	}
 	onDisk, of37 := version.AtLeast(3, 5, 0), version.AtLeast(3, 7, 0)
 	return region{
-		version: version, inverted: !onDisk, onDisk: onDisk, sharedFiles: version.AtLeast(3, 8, 0),
+		version: version, onDisk: onDisk, sharedFiles: version.AtLeast(3, 8, 0),
 		unique: !version.AtLeast(3, 6, 3) || of37 && !version.AtLeast(3, 7, 1),
 	}, nil
 }
 
 // BareName drops custom/ from a name.
 func BareName(name string) string { return strings.TrimPrefix(name, prefix) }
-
-// namesakes returns the uploaded images of a name, of whatever architecture, and the other ones.
-func (s *Service) namesakes(ctx context.Context, name string) (same, others []maas.Image, err error) {
-	all, err := s.client.ListImages(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("listing MAAS's images: %w", err)
-	}
-	for _, image := range all {
-		switch {
-		case image.Type != maas.ImageUploaded:
-		case BareName(image.Name) == BareName(name):
-			same = append(same, image)
-		default:
-			others = append(others, image)
-		}
-	}
-	return same, others, nil
-}
 
 // Check returns nil if MAAS can deploy an image, as spec.image names it, on machines of an architecture (amd64; empty:
 // any). Errors are a *machine.ImageError, *IncompleteError or *ArchitectureError, or those of MAAS.

@@ -64,18 +64,26 @@ func (s *Service) Ensure(
 
 // begin returns the image that the file goes to, which is made if there is none.
 func (s *Service) begin(ctx context.Context, permit maas.Permit, region region, u Upload) (maas.ImageDetail, error) {
-	same, others, err := s.namesakes(ctx, u.Name)
+	all, err := s.client.ListImages(ctx)
 	if err != nil {
-		return maas.ImageDetail{}, err
+		return maas.ImageDetail{}, fmt.Errorf("listing MAAS's images: %w", err)
 	}
-	for _, image := range same {
-		if image.Architecture == u.Architecture {
-			return s.resume(ctx, permit, region, u, image, others)
-		}
-		if region.unique && image.Processor() != (maas.Image{Architecture: u.Architecture}).Processor() {
+	var same *maas.Image
+	var others []maas.Image
+	for i, image := range all {
+		isNamed := BareName(image.Name) == u.Name
+		switch {
+		case image.Type != maas.ImageUploaded:
+		case isNamed && image.Architecture == u.Architecture:
+			same = &all[i]
+		case isNamed && region.unique && image.Processor() != (maas.Image{Architecture: u.Architecture}).Processor():
 			return maas.ImageDetail{}, &ArchitectureError{u.Name, image.Architecture, region.version}
+		default:
+			others = append(others, image)
 		}
-		others = append(others, image)
+	}
+	if same != nil {
+		return s.resume(ctx, permit, region, u, *same, others)
 	}
 	return s.create(ctx, permit, region, u, others)
 }
@@ -126,12 +134,9 @@ func (s *Service) create(
 
 // fileOf returns the file of the newest set, of which uploaded images have one.
 func fileOf(detail maas.ImageDetail) (maas.ImageFile, bool) {
-	set, found := detail.Newest()
-	if !found || len(set.Files) != 1 {
-		return maas.ImageFile{}, false
-	}
+	set, _ := detail.Newest()
 	for _, file := range set.Files {
-		return file, true
+		return file, len(set.Files) == 1
 	}
 	return maas.ImageFile{}, false
 }
@@ -162,7 +167,7 @@ func (t *transfer) read(ctx context.Context, detail maas.ImageDetail) error {
 		}
 		t.controllers = n
 	}
-	t.file, t.offset = file, file.Received(t.region.inverted, t.controllers)
+	t.file, t.offset = file, file.Received(!t.region.onDisk, t.controllers)
 	return nil
 }
 

@@ -85,9 +85,10 @@ func TestAVMHostThatMayBeAnothersIsLeftAlone(t *testing.T) {
 			if r.ID != 0 && r.ID != host.ID {
 				t.Fatalf("their VM host has the id %d", host.ID)
 			}
+			_, _, checked := b.Check(t.Context(), r)
 			var taken *vmhosts.TakenError
 			for what, err := range map[string]error{
-				"Ensure": second(b.Ensure(t.Context(), maas.Unrecorded("a test"), r)), "Find": second(b.Find(t.Context(), r)),
+				"Ensure": second(b.Ensure(t.Context(), maas.Unrecorded("a test"), r)), "Check": checked,
 			} {
 				if !errors.As(err, &taken) || taken.By.ID != host.ID || taken.ByAddress != address1 {
 					t.Errorf("%s: %v", what, err)

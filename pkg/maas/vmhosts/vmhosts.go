@@ -145,17 +145,9 @@ func owns(certificate, current string, earlier []string) bool {
 	return samePEM(certificate, current) || (err == nil && slices.Contains(earlier, fingerprint))
 }
 
-// Find returns the VM host that r describes, or nil: one that is proven to be it, or else the one that MAAS reaches at
+// find returns the VM host that r describes, or nil: one that is proven to be it, or else the one that MAAS reaches at
 // its address while nothing shows that as another's. Several are an *AmbiguousError, one that may be another's is a
 // *TakenError.
-func (s *Service) Find(ctx context.Context, r Registration) (*maas.VMHost, error) {
-	f, err := s.find(ctx, r)
-	if err != nil || f == nil {
-		return nil, err
-	}
-	return &f.host, nil
-}
-
 func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	if f, err := s.findKnown(ctx, r); err != nil || f != nil {
 		return f, err
@@ -214,15 +206,11 @@ func (s *Service) findKnown(ctx context.Context, r Registration) (*found, error)
 	if err != nil {
 		return nil, fmt.Errorf("reading VM host %d: %w", r.ID, err)
 	}
-	power, err := s.power(ctx, host)
-	if err != nil || power == nil {
+	by, err := s.judge(ctx, []maas.VMHost{host}, r)
+	if err != nil {
 		return nil, err
 	}
-	f := found{host, *power}
-	if r.of(f) < reached {
-		return nil, nil
-	}
-	return &f, nil
+	return only(r.Name, by[proven], by[reached])
 }
 
 // power returns how MAAS reaches a host, or nil if the host is gone.
@@ -254,17 +242,13 @@ func runsOn(h maas.VMHost, r Registration) bool {
 
 // only returns the single host of the first list that is not empty.
 func only(name string, lists ...[]found) (*found, error) {
-	for _, list := range lists {
-		switch len(list) {
+	for _, hosts := range lists {
+		switch len(hosts) {
 		case 0:
 		case 1:
-			return &list[0], nil
+			return &hosts[0], nil
 		default:
-			ambiguous := &AmbiguousError{Name: name}
-			for _, f := range list {
-				ambiguous.IDs = append(ambiguous.IDs, f.host.ID)
-			}
-			return nil, ambiguous
+			return nil, &AmbiguousError{Name: name, IDs: list.Each(hosts, func(f found) int { return f.host.ID })}
 		}
 	}
 	return nil, nil
@@ -285,6 +269,7 @@ func normal(address string) string {
 }
 
 // Check returns, without changing anything, what Ensure would find and change. The host is nil if there is none.
+// Several are an *AmbiguousError, one that may be another's is a *TakenError.
 func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []string, error) {
 	f, err := s.find(ctx, r)
 	if err != nil || f == nil {

@@ -289,7 +289,7 @@ func TestRemoveIsDoneWhenTheHostIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if host, err := b.Find(t.Context(), node("1")); host != nil || err != nil {
+	if host, _, err := b.Check(t.Context(), node("1")); host != nil || err != nil {
 		t.Errorf("found %+v: %v", host, err)
 	}
 }
@@ -316,7 +316,7 @@ func TestAKnownHostIsFoundWithoutReadingAllHosts(t *testing.T) {
 	}
 	other := node("2")
 	other.ID = r.ID // the id of another host
-	if found, err := b.Find(t.Context(), other); err != nil || found == nil || found.Name != "node-2" {
+	if found, _, err := b.Check(t.Context(), other); err != nil || found == nil || found.Name != "node-2" {
 		t.Errorf("by a wrong id: %+v, %v", found, err)
 	}
 }
