@@ -5,6 +5,7 @@ package crash_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -99,14 +100,17 @@ func ownerOf(t *testing.T, key client.ObjectKey) string {
 // checkVMs wants LXD to have as many VMs with names of a cluster, and MAAS as many devices.
 func (w *walker) checkVMs(t *testing.T, owner string, want int) {
 	t.Helper()
+	isOurs := func(name string) bool {
+		return slices.ContainsFunc(maas.HostnameSuffixes(owner), func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+	}
 	var inLXD, inMAAS []string
 	for name, state := range w.lxd.VMs(t) {
-		if maas.IsHostname(name, owner) {
+		if isOurs(name) {
 			inLXD = append(inLXD, name+" "+state)
 		}
 	}
 	for _, m := range box.MAAS.Devices() {
-		if maas.IsHostname(m.Hostname, owner) {
+		if isOurs(m.Hostname) {
 			inMAAS = append(inMAAS, m.Hostname)
 		}
 	}

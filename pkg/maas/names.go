@@ -47,9 +47,6 @@ func Hostname(name, ownerID string) string { return label(forHostname, name, own
 // those that do not, because it is too long, has dots, or begins with a digit.
 func HostnameSuffixes(ownerID string) []string { return suffixes(forHostname, ownerID) }
 
-// IsHostname reports whether a name ends like the hostnames of a cluster.
-func IsHostname(name, ownerID string) bool { return endsLike(forHostname, name, ownerID) }
-
 // EndpointLabel returns the DNS label of a cluster's API endpoint. It is never a Hostname: MAAS adds the addresses of a
 // machine to the DNS record of the same name.
 func EndpointLabel(name, ownerID string) string { return label(forEndpoint, name, ownerID, maxLabel) }

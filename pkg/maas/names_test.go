@@ -14,7 +14,7 @@ var named = map[string]struct {
 	is      func(name, ownerID string) bool
 	longest int
 }{
-	"hostname": {Hostname, IsHostname, 48},
+	"hostname": {Hostname, func(name, ownerID string) bool { return endsLike(forHostname, name, ownerID) }, 48},
 	"endpoint": {EndpointLabel, IsEndpointLabel, 63},
 }
 

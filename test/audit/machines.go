@@ -36,7 +36,8 @@ func (a *Auditor) marks(who Who) marks {
 // name reports whether a VM, or a DNS label, has a name that is made for one of the clusters.
 func (m marks) name(name string) bool {
 	for owner := range m.owners {
-		if maas.IsHostname(name, owner) || maas.IsEndpointLabel(name, owner) {
+		isEnd := func(suffix string) bool { return strings.HasSuffix(name, suffix) }
+		if slices.ContainsFunc(maas.HostnameSuffixes(owner), isEnd) || maas.IsEndpointLabel(name, owner) {
 			return true
 		}
 	}
