@@ -134,23 +134,11 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-func kindOf(status int) Kind {
-	switch status {
-	case http.StatusNotFound:
-		return NotFound
-	case http.StatusConflict:
-		return Conflict
-	case http.StatusUnauthorized:
-		return Unauthorized
-	case http.StatusForbidden:
-		return Forbidden
-	case http.StatusGone:
-		return Gone
-	}
-	if status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
-		return Invalid
-	}
-	return Unavailable
+// ofStatus are the kinds of the statuses that mean one thing.
+var ofStatus = map[int]Kind{
+	http.StatusNotFound: NotFound, http.StatusConflict: Conflict, http.StatusUnauthorized: Unauthorized,
+	http.StatusForbidden: Forbidden, http.StatusGone: Gone, http.StatusTooManyRequests: Unavailable,
+	http.StatusRequestTimeout: Unavailable,
 }
 
 // spoken are the errors to which MAAS gives a text alone: others have their status (StaticIPAddressExhaustion in
@@ -172,7 +160,10 @@ func kindOfError(status int, message string) Kind {
 			}
 		}
 	}
-	return kindOf(status)
+	if kind, known := ofStatus[status]; known || status < 400 || status >= 500 {
+		return cmp.Or(kind, Unavailable)
+	}
+	return Invalid
 }
 
 const (

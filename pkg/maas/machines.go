@@ -47,12 +47,8 @@ const (
 
 // Moving reports whether MAAS leaves the state by itself.
 func (s Status) Moving() bool {
-	switch s {
-	case StatusCommissioning, StatusTesting, StatusDeploying, StatusReleasing, StatusDiskErasing,
-		StatusEnteringRescueMode, StatusExitingRescueMode:
-		return true
-	}
-	return false
+	return slices.Contains([]Status{StatusCommissioning, StatusTesting, StatusDeploying, StatusReleasing, StatusDiskErasing,
+		StatusEnteringRescueMode, StatusExitingRescueMode}, s)
 }
 
 // Values of Machine.PowerState, as last seen by MAAS.
