@@ -21,7 +21,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -29,14 +28,10 @@ import (
 )
 
 const (
-	// zonesMaxAge is the maximum age of the list of zones.
-	zonesMaxAge = time.Minute
 	// failureDomainsRetry is the interval between updates: no event is sent when a host is added, fails or fills up.
 	failureDomainsRetry = 5 * time.Minute
 	// pendingRetry is the interval while MAAS lists its machines.
 	pendingRetry = 10 * time.Second
-	// builtInZone exists in every MAAS and can't be deleted.
-	builtInZone = "default"
 	// maxFailureDomains is the maximum number in the status.
 	maxFailureDomains = 100
 )
@@ -46,7 +41,7 @@ const (
 // reconcileFailureDomains publishes the zones for machines, and which of them can take a control plane. On a *roomError
 // only the latter is not known, and its last published values stay.
 func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Cluster) error {
-	zones, err := s.Inventory.Zones(ctx, zonesMaxAge)
+	zones, err := s.Inventory.Zones(ctx, capacity.ZonesMaxAge)
 	if err != nil {
 		// The last result stays: machines must not be moved because MAAS can't be read.
 		return fmt.Errorf("listing MAAS's zones: %w", err)
@@ -57,7 +52,7 @@ func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Clust
 	}
 	var roomUnknown error
 	status := &s.MaasCluster.Status
-	chosen, unknown := chooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
+	chosen, unknown := capacity.ChooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
 	if err != nil {
 		roomUnknown = &roomError{err}
 		chosen, able = keepZones(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
@@ -166,31 +161,6 @@ func about(n int) string {
 		least *= 2
 	}
 	return fmt.Sprintf("%d-%d", least, 2*least-1)
-}
-
-// chooseZones returns the wanted zones that exist, and those that don't. If none are wanted, it returns all zones.
-// MAAS's built-in zone holds the machines that were not assigned to another one, so it counts only if no other zone can
-// be used.
-func chooseZones(zones []maas.Ref, wanted []string, able map[string]zoneRoom) (chosen, unknown []string) {
-	all := list.Each(zones, func(zone maas.Ref) string { return zone.Name })
-	slices.Sort(all)
-	if len(wanted) > 0 {
-		for _, zone := range wanted {
-			if slices.Contains(all, zone) {
-				chosen = append(chosen, zone)
-			} else {
-				unknown = append(unknown, zone)
-			}
-		}
-		slices.Sort(chosen)
-		return chosen, unknown
-	}
-	sorted := slices.DeleteFunc(slices.Clone(all), func(zone string) bool { return zone == builtInZone })
-	ofUse := func(zone string) bool { _, has := able[zone]; return has || able == nil }
-	if slices.ContainsFunc(sorted, ofUse) || !ofUse(builtInZone) && len(sorted) > 0 {
-		return sorted, nil
-	}
-	return all, nil
 }
 
 // failureDomains returns the zones in Cluster API's form. A zone about which nothing is known may take a control plane.

@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -44,7 +45,7 @@ func TestZonesStayAsTheyWereWhileTheirRoomIsNotKnown(t *testing.T) {
 			for _, zone := range tc.zones {
 				zones = append(zones, maas.Ref{Name: zone})
 			}
-			chosen, _ := chooseZones(zones, tc.wanted, nil)
+			chosen, _ := capacity.ChooseZones(zones, tc.wanted, map[string]zoneRoom(nil))
 			chosen, room := keepZones(chosen, zones, tc.wanted, tc.last)
 			if diff := cmp.Diff(tc.want, failureDomains(chosen, room)); diff != "" {
 				t.Errorf("the failure domains differ (-want +got):\n%s", diff)
@@ -104,7 +105,7 @@ func TestChooseZones(t *testing.T) {
 		"the only one, without hosts":                   {zones("default"), nil, have(), []string{"default"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chosen, unknown := chooseZones(tc.zones, tc.wanted, tc.able)
+			chosen, unknown := capacity.ChooseZones(tc.zones, tc.wanted, tc.able)
 			if !slices.Equal(chosen, tc.chosen) || !slices.Equal(unknown, tc.unknown) {
 				t.Errorf("chosen %v, unknown %v; want %v and %v", chosen, unknown, tc.chosen, tc.unknown)
 			}

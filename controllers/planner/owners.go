@@ -32,12 +32,8 @@ import (
 
 const (
 	machineDeployment = "MachineDeployment"
-	// builtInZone exists in every MAAS, and holds what was not put elsewhere.
-	builtInZone = "default"
 	// pendingRetry is how soon MAAS is asked again while it lists its machines.
 	pendingRetry = 500 * time.Millisecond
-	// zonesMaxAge is the maximum age of the list of zones.
-	zonesMaxAge = time.Minute
 )
 
 // owner is a control plane or a MachineDeployment. It is read without its type: control planes are of several kinds,
@@ -231,15 +227,12 @@ func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err 
 	if domains := s.MaasCluster.Status.FailureDomains; len(domains) > 0 {
 		return list.Each(domains, func(d clusterv1.FailureDomain) string { return d.Name }), nil
 	}
-	if wanted := s.MaasCluster.Spec.FailureDomains; len(wanted) > 0 {
-		return wanted, nil
-	}
-	all, err := s.Inventory.Zones(ctx, zonesMaxAge)
+	all, err := s.Inventory.Zones(ctx, capacity.ZonesMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing MAAS's zones: %w", err)
 	}
-	used := list.Where(all, func(zone maas.Ref) bool { return zone.Name != builtInZone || len(all) == 1 })
-	return list.Each(used, func(zone maas.Ref) string { return zone.Name }), nil
+	zones, _ = capacity.ChooseZones(all, s.MaasCluster.Spec.FailureDomains, map[string]capacity.Zone(nil))
+	return zones, nil
 }
 
 func decode(from *unstructured.Unstructured, into any) error {

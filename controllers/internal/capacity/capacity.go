@@ -7,16 +7,27 @@ package capacity
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+)
+
+const (
+	// ZonesMaxAge is the maximum age of the list of zones.
+	ZonesMaxAge = time.Minute
+	// builtInZone exists in every MAAS and can't be deleted.
+	builtInZone = "default"
 )
 
 // Question is about further machines of a cluster.
@@ -96,4 +107,29 @@ func (s *Supply) Zones(ctx context.Context, c client.Client) (map[string]Zone, e
 		zones[zone] = Zone{machine.Supply{machine.Ready: room.VMs}, room.Hosts}
 	}
 	return zones, nil
+}
+
+// ChooseZones returns the wanted zones that exist, and those that don't. If none are wanted, it returns all zones.
+// MAAS's built-in zone holds the machines that were not assigned to another one, so it counts only if no other zone can
+// be used.
+func ChooseZones[T any](zones []maas.Ref, wanted []string, able map[string]T) (chosen, unknown []string) {
+	all := list.Each(zones, func(zone maas.Ref) string { return zone.Name })
+	slices.Sort(all)
+	if len(wanted) > 0 {
+		for _, zone := range wanted {
+			if slices.Contains(all, zone) {
+				chosen = append(chosen, zone)
+			} else {
+				unknown = append(unknown, zone)
+			}
+		}
+		slices.Sort(chosen)
+		return chosen, unknown
+	}
+	sorted := slices.DeleteFunc(slices.Clone(all), func(zone string) bool { return zone == builtInZone })
+	ofUse := func(zone string) bool { _, has := able[zone]; return has || able == nil }
+	if slices.ContainsFunc(sorted, ofUse) || !ofUse(builtInZone) && len(sorted) > 0 {
+		return sorted, nil
+	}
+	return all, nil
 }
