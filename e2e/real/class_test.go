@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,7 +104,9 @@ func (c *cluster) greet() {
 // checkVersion compares the version of everything that has one with what is wanted.
 func (c *cluster) checkVersion(want string) {
 	c.Helper()
+	there := sets.New[string]()
 	for node, m := range c.nodes() {
+		there.Insert(node.Name)
 		if got := node.Status.NodeInfo.KubeletVersion; got != want {
 			c.Errorf("kubelet on %s is %s, want %s", node.Name, got, want)
 		}
@@ -117,6 +120,9 @@ func (c *cluster) checkVersion(want string) {
 	}
 	seen := map[string]bool{}
 	for _, pod := range pods.Items {
+		if !there.Has(pod.Spec.NodeName) {
+			continue // Its node has left, and Kubernetes has not collected it yet.
+		}
 		name, version, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
 		if name = name[strings.LastIndex(name, "/")+1:]; strings.HasPrefix(name, "kube-") && name != "kube-vip" {
 			seen[name] = true

@@ -47,8 +47,8 @@ const (
 
 // Moving reports whether MAAS leaves the state by itself.
 func (s Status) Moving() bool {
-	return slices.Contains([]Status{StatusCommissioning, StatusTesting, StatusDeploying, StatusReleasing, StatusDiskErasing,
-		StatusEnteringRescueMode, StatusExitingRescueMode}, s)
+	return slices.Contains([]Status{StatusCommissioning, StatusTesting, StatusDeploying, StatusReleasing,
+		StatusDiskErasing, StatusEnteringRescueMode, StatusExitingRescueMode}, s)
 }
 
 // Values of Machine.PowerState, as last seen by MAAS.

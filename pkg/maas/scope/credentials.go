@@ -171,7 +171,8 @@ func (f *Factory) secret(
 	ctx context.Context, field string, key client.ObjectKey, maxAge time.Duration,
 ) (map[string][]byte, error) {
 	size := 0
-	found, err := f.secrets.Within(key, keepSecrets, maxSecrets).Get(ctx, maxAge, func(ctx context.Context) (secret, error) {
+	cached := f.secrets.Within(key, keepSecrets, maxSecrets)
+	found, err := cached.Get(ctx, maxAge, func(ctx context.Context) (secret, error) {
 		data, err := readSecret(ctx, f.Client, field, key)
 		if guard.Is[*CredentialsError](err) {
 			return secret{missing: err}, nil
