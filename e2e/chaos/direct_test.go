@@ -7,12 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,6 +42,8 @@ const (
 	neighbourVM = "theirs"
 	// betweenDeaths is how many changing calls there are from the death of one LXD to the next.
 	betweenDeaths = 25
+	// operatorLooks is how often the operator looks at what MaasMachines say.
+	operatorLooks = 5 * time.Second
 )
 
 // directHosts are LXDs on which VMs are made through LXD's own API. There are none where LXD can't run.
@@ -72,7 +79,39 @@ func startDirectHosts(t *testing.T) *directHosts {
 		}
 	}
 	d.awaitReady(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var operator sync.WaitGroup
+	operator.Go(func() { wait.UntilWithContext(ctx, func(ctx context.Context) { d.mendByHand(ctx, t) }, operatorLooks) })
+	t.Cleanup(func() { cancel(); operator.Wait() })
 	return d
+}
+
+// leftDirectory is what LXD says of a VM that it can't delete.
+var leftDirectory = regexp.MustCompile(`remove symlink "([^"]+)"`)
+
+// mendByHand plays the operator of an LXD that was killed while it made a VM: that leaves a directory where LXD has a link,
+// and LXD can't delete the VM before somebody removes it. The MaasMachine says so.
+func (d *directHosts) mendByHand(ctx context.Context, t *testing.T) {
+	machines := &infrav1.MaasMachineList{}
+	if err := box.Client.List(ctx, machines); err != nil {
+		return // It is looked at again.
+	}
+	for i := range machines.Items {
+		found := leftDirectory.FindStringSubmatch(conditions.GetMessage(&machines.Items[i], infrav1.MachineDeployedCondition))
+		if found == nil {
+			continue
+		}
+		for _, host := range d.hosts {
+			if filepath.Dir(found[1]) != filepath.Join(host.Daemon.Dir(), "virtual-machines") {
+				continue
+			}
+			t.Logf("%s: removing %s by hand", machines.Items[i].Name, found[1])
+			if err := os.RemoveAll(found[1]); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+	}
 }
 
 // add makes an LXDHost of a project of an LXD.
