@@ -3,7 +3,6 @@
 package lxdhost
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 const gigabyte = 1_000_000_000
@@ -33,10 +33,10 @@ func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[strin
 	status.Bridges = list.Each(reading.Bridges, func(bridge lxdhost.Bridge) string { return bridge.Name })
 	slices.Sort(status.Bridges)
 	status.Bridges = slices.Compact(status.Bridges)
-	over := host.Spec.OverCommit
+	over := scope.Overcommit(host.Spec.OverCommit)
 	capacity := infrav1.LXDResources{
-		Cores:  limited(promised(int64(reading.Cores), over.CPUPercent), limits.Cores),
-		Memory: limited(promised(reading.MemoryMiB, over.MemoryPercent), limits.MemoryMiB),
+		Cores:  limited(lxdhost.Promised(int64(reading.Cores), over.Cores), limits.Cores),
+		Memory: limited(lxdhost.Promised(reading.MemoryMiB, over.Memory), limits.MemoryMiB),
 		Disk:   limited(total, limits.DiskBytes) / gigabyte,
 	}
 	allocated := reading.Allocated
@@ -100,9 +100,6 @@ func setVMs(status *infrav1.LXDHostStatus, counts map[string]int32) {
 	slices.SortFunc(status.Clusters, func(a, b infrav1.LXDClusterVMs) int { return strings.Compare(a.Cluster, b.Cluster) })
 	status.VMs = ptr.To(all)
 }
-
-// promised returns how much of something may be promised; no percentage is all of it.
-func promised(there int64, percent int32) int64 { return there * int64(cmp.Or(percent, 100)) / 100 }
 
 // percent returns MAAS's ratio as the API has it.
 func percent(ratio float64) int32 { return int32(min(max(math.Round(ratio*100), 1), 1000)) }

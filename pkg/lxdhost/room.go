@@ -4,6 +4,7 @@ package lxdhost
 
 import (
 	"cmp"
+	"math"
 	"net"
 
 	"github.com/canonical/lxd/shared/api"
@@ -61,7 +62,7 @@ func checkRoom(spec Spec, c Capacity) error {
 	for _, each := range spec.allDisks() {
 		disk += each.Bytes
 	}
-	cores, memory := promised(int64(c.Cores), spec.Overcommit.Cores), promised(c.MemoryMiB, spec.Overcommit.Memory)
+	cores, memory := Promised(int64(c.Cores), spec.Overcommit.Cores), Promised(c.MemoryMiB, spec.Overcommit.Memory)
 	for _, each := range []struct {
 		what                    string
 		wanted, allocated, most int64
@@ -84,9 +85,11 @@ func noRoom(what string, wanted, allocated, most int64) error {
 		allocated, most)
 }
 
-// promised returns how much of something may be promised.
-func promised(there int64, overcommit float64) int64 {
-	return int64(float64(there) * cmp.Or(overcommit, 1))
+// Promised returns how much of something may be promised: ratio, which is in whole percents, times what there is; 0 stands
+// for 1.
+func Promised(there int64, ratio float64) int64 {
+	const percent = 100
+	return int64(math.Round(float64(there)*cmp.Or(ratio, 1)*percent)) / percent
 }
 
 // checkPools checks each pool once, for all disks in it.
@@ -106,7 +109,7 @@ func (r *Reading) checkPools(spec Spec) error {
 		}
 		// What is used may be other projects', and what is promised may not be used yet.
 		taken := max(r.Disk[name], pool.UsedBytes)
-		if most := promised(pool.TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
+		if most := Promised(pool.TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
 			return noRoom("bytes in the storage pool "+name, wanted[name], taken, most)
 		}
 	}

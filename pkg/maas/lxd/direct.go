@@ -128,8 +128,10 @@ func fill(host *Host, reading lxdhost.Reading) {
 	object := host.Object
 	host.Reachable, host.SeenAt, host.Architecture = true, reading.At, architecture(reading.Architecture)
 	host.Largest = Resources{Cores: reading.Cores, Memory: int(reading.MemoryMiB), Disk: math.MaxInt32}
-	host.Capacity = Resources{Cores: overcommitted(int64(reading.Cores), object.Overcommit.Cores),
-		Memory: overcommitted(reading.MemoryMiB, object.Overcommit.Memory)}
+	host.Capacity = Resources{
+		Cores:  int(lxdhost.Promised(int64(reading.Cores), object.Overcommit.Cores)),
+		Memory: int(lxdhost.Promised(reading.MemoryMiB, object.Overcommit.Memory)),
+	}
 	host.Used = Resources{Cores: int(reading.Allocated.Cores), Memory: int(reading.Allocated.MemoryMiB)}
 	if most := reading.Limits.Cores; most != lxdhost.NoLimit {
 		host.Capacity.Cores = min(host.Capacity.Cores, int(most))
@@ -154,13 +156,6 @@ func fill(host *Host, reading lxdhost.Reading) {
 		}
 		host.Machine.Interfaces = append(host.Machine.Interfaces, iface)
 	}
-}
-
-func overcommitted(there int64, ratio float64) int {
-	if ratio == 0 {
-		ratio = 1
-	}
-	return int(float64(there) * ratio)
 }
 
 // architectures has MAAS's name of each processor, by Linux's.
