@@ -5,6 +5,7 @@ package boot_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -115,9 +116,13 @@ func (b *bed) compose(t *testing.T, userData string) lxd.VM {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm, err := b.ComposeVM(t.Context(), permit, host, spec)
-	if err != nil {
-		t.Fatal(err)
+	var vm lxd.VM
+	compose := func(ctx context.Context) (done bool, _ error) {
+		vm, err = b.ComposeVM(ctx, permit, host, spec)
+		return !errors.Is(err, maas.Unavailable), nil // As the manager does while LXD is still making it.
+	}
+	if waited := wait.PollUntilContextTimeout(t.Context(), askInterval, bootTimeout, true, compose); waited != nil || err != nil {
+		t.Fatal(errors.Join(waited, err))
 	}
 	vm.HostRef = lxd.HostRef(host)
 	return vm
