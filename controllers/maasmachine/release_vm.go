@@ -369,8 +369,7 @@ func (r *Reconciler) deregistration(ctx context.Context, l *life) (outcome, erro
 	if l.mayRemain && spec.StaticIP == "" && spec.StaticIPPoolRef == nil && l.maas.Device {
 		return proceed, nil
 	}
-	_, err := l.Inventory.Change(l.maas.SystemID, func(*maas.Client) (*maas.Machine, error) {
-		return nil, l.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), l.maas, l.Identity().AgentName)
+	return proceed, l.Inventory.Delete(l.maas.SystemID, func() error {
+		return l.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), l.maas, l.Identity().AgentName)
 	})
-	return proceed, err
 }

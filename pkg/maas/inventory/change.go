@@ -15,19 +15,25 @@ import (
 // would ever end that for a machine that no reconciler observes. The error is the call's.
 func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machine, error)) (*maas.Machine, error) {
 	machine, err := call(i.client)
+	i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, err)
+	return machine, err
+}
+
+// Delete is Change for a call that returns nil when MAAS no longer has the machine: it is not asked for it again.
+func (i *Inventory) Delete(systemID string, call func() error) error {
+	err := call()
+	i.changed(systemID, Observation{Known: true}, err)
+	return err
+}
+
+func (i *Inventory) changed(systemID string, now Observation, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	switch {
-	case err != nil:
-		if isNews(err) {
-			i.doubt(systemID)
-		}
-	case machine == nil:
-		i.write(systemID, Observation{})
-	default:
-		i.write(systemID, Observation{Known: true, Machine: machine})
+	if err == nil {
+		i.write(systemID, now)
+	} else if isNews(err) {
+		i.doubt(systemID)
 	}
-	return machine, err
 }
 
 // isNews reports whether the error of a call means that the machine may not be as it was last seen.
