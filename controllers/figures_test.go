@@ -148,7 +148,7 @@ func (w *world) countWrites(next http.RoundTripper) http.RoundTripper {
 // conflictOnce counts writes, and has the first removal of a finalizer conflict with another write.
 func (w *world) conflictOnce(next http.RoundTripper) http.RoundTripper {
 	var conflicted atomic.Bool
-	return w.countWrites(conflicting(func(body []byte) bool {
+	return w.countWrites(conflicting(func(_ string, body []byte) bool {
 		return bytes.Contains(body, []byte(`"finalizers":null`)) && conflicted.CompareAndSwap(false, true)
 	})(next))
 }

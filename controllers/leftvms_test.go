@@ -230,6 +230,7 @@ func TestAVMThatWasLeftOnAVMHostThatIsRenamed(t *testing.T) {
 	dead := m.Status.LXDHost
 	host := w.leftOn(m)
 	w.change(host, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable = true })
+	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.UnschedulableReason) // The manager knows it.
 	id := w.hosts()[slices.IndexFunc(w.hosts(), func(h maas.VMHost) bool { return h.Name == dead })].ID
 	w.maasCall(http.MethodPut, fmt.Sprintf("vm-hosts/%d/", id), url.Values{"name": {"renamed"}})
 	renamed := w.lxdHost(w.hostName("renamed"))

@@ -193,7 +193,7 @@ const (
 	// timeScale makes minutes in MAAS pass in fractions of a second.
 	timeScale   = 2000
 	clusterName = "c1"
-	deadline    = 3 * time.Minute
+	deadline    = 5 * time.Minute
 	// pollInterval: a hundred tests at once that asked more often would keep the API server busy with nothing else.
 	pollInterval = 100 * time.Millisecond
 )
