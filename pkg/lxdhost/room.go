@@ -85,8 +85,8 @@ func noRoom(what string, wanted, allocated, most int64) error {
 		allocated, most)
 }
 
-// Promised returns how much of something may be promised: ratio, which is in whole percents, times what there is; 0 stands
-// for 1.
+// Promised returns how much of something may be promised: ratio, which is in whole percents, times what there is; 0
+// stands for 1.
 func Promised(there int64, ratio float64) int64 {
 	const percent = 100
 	return int64(math.Round(float64(there)*cmp.Or(ratio, 1)*percent)) / percent

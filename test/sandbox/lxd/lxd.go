@@ -239,7 +239,7 @@ func (d *Daemon) environment() []string {
 	}
 	switch {
 	case d.options.Boots:
-		all = append(all, "LXD_OVMF_PATH="+realFirmware, "LXD_QEMU_NICE=0")
+		all = append(all, "LXD_OVMF_PATH="+realFirmware)
 	case runtime.GOARCH == firmwareArchitecture:
 		all = append(all, "LXD_OVMF_PATH="+d.shims())
 	}
