@@ -125,8 +125,7 @@ func TestAnImageIsCopiedFromAnotherLXD(t *testing.T) {
 	if got := seen.Image("a/b"); got.Fingerprint != fingerprint || got.DiskBytes != imageBytes {
 		t.Errorf("the images are %+v", seen.Images)
 	}
-	// LXD 5.0 fails now and then to unpack an image: "unexpected end of JSON input". The manager tries again, too.
-	b.eventually(func() error { return b.host.Clone(t.Context(), cloned("vm", fingerprint), seen) })
+	b.must(b.host.Clone(t.Context(), cloned("vm", fingerprint), seen))
 }
 
 // Only an image that this management cluster brought to this host is removed, when nothing uses it.

@@ -10,9 +10,10 @@ import (
 	"path/filepath"
 )
 
-// shims are programs that let virtual machines run where the kernel has no vsock and no KVM that boots them.
+// shims are programs that let virtual machines run where the kernel has no vsock and no KVM that boots them, and where
+// LXD reads too little of what a program prints.
 //
-//go:embed shim/lxd-exec shim/modprobe
+//go:embed shim
 var shims embed.FS
 
 // WriteShims writes programs to a directory that LXD finds before the machine's own. /dev/kvm must exist for LXD to
@@ -21,7 +22,7 @@ func WriteShims(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // QEMU's user reads it too
 		return fmt.Errorf("writing the programs of the node: %w", err)
 	}
-	for _, name := range []string{"lxd-exec", "modprobe"} {
+	for _, name := range []string{"lxd-exec", "modprobe", "qemu-img"} {
 		text, err := shims.ReadFile("shim/" + name)
 		if err != nil {
 			return fmt.Errorf("writing the programs of the node: %w", err)
