@@ -222,22 +222,34 @@ func TestAVMThatTheManagerDidNotRecordIsKept(t *testing.T) {
 	}
 }
 
-// A VM host that is renamed in MAAS has a new LXDHost, which knows what the former one knew.
+// A VM host that is renamed in MAAS has a new LXDHost, which knows what the former one knew, also what a person chose in the
+// moment before it went.
 func TestAVMThatWasLeftOnAVMHostThatIsRenamed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withDeadHosts)
+	going := make(chan func(), 1)
+	w := newWorld(t, withDeadHosts, func(w *world) {
+		w.between = func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if request.Method == http.MethodDelete && strings.Contains(request.URL.Path, "/lxdhosts/") {
+					select {
+					case cordon := <-going:
+						cordon()
+					default:
+					}
+				}
+				return next.RoundTrip(request)
+			})
+		}
+	})
 	m := w.deployedVM()
 	dead := m.Status.LXDHost
 	host := w.leftOn(m)
-	w.change(host, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable = true })
-	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.UnschedulableReason) // The manager knows it.
+	going <- func() { w.change(host, func(spec *infrav1.LXDHostSpec) { spec.Unschedulable = true }) }
 	id := w.hosts()[slices.IndexFunc(w.hosts(), func(h maas.VMHost) bool { return h.Name == dead })].ID
 	w.maasCall(http.MethodPut, fmt.Sprintf("vm-hosts/%d/", id), url.Values{"name": {"renamed"}})
 	renamed := w.lxdHost(w.hostName("renamed"))
 	w.saysLeft(renamed, m.Status.Hostname)
-	if !renamed.Spec.Unschedulable {
-		t.Error("it is not cordoned any more")
-	}
+	w.hostSays(renamed, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.UnschedulableReason)
 	w.maas.BreakVMHost(dead, false, false)
 	w.eventUp(renamed, "LeftVMDeleted")
 	w.saysNothingLeft(renamed)

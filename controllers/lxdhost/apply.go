@@ -90,11 +90,16 @@ func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
 		!controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && !m.Ignores(host) && !annotations.HasPaused(host)
 }
 
-// remove deletes an object; nothing but the object is lost.
+// remove deletes an object; nothing but the object is lost. One that somebody changed since it was read, say by a cordon,
+// stays until the next round, which begins at once.
 func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDHost) error {
 	key := client.ObjectKeyFromObject(host)
-	uid := client.Preconditions{UID: &host.UID}
-	if err := m.Client.Delete(ctx, host, uid); client.IgnoreNotFound(err) != nil {
+	read := client.Preconditions{UID: &host.UID, ResourceVersion: &host.ResourceVersion}
+	if err := m.Client.Delete(ctx, host, read); apierrors.IsConflict(err) {
+		there.stay = append(there.stay, key)
+		m.Wake()
+		return nil
+	} else if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting LXDHost %s: %w", key, err)
 	}
 	there.hosts = slices.DeleteFunc(there.hosts, func(h *infrav1.LXDHost) bool { return h == host })
@@ -134,7 +139,7 @@ func (m *Mirror) ensure(
 		}
 		kept = made
 	}
-	if len(others) == 0 {
+	if len(others) == 0 && chosen == (choice{}) {
 		return kept, nil
 	}
 	if err := m.inherit(ctx, kept, others, chosen); err != nil {
@@ -202,6 +207,9 @@ func (m *Mirror) make(
 		if at >= 0 && there.hosts[at].Spec.VMHost == nil {
 			m.refuse(ctx, s, there.hosts[at])
 			return nil, nil
+		}
+		if slices.Contains(there.stay, key) {
+			return nil, nil // Its name is free in the next round.
 		}
 		if at >= 0 {
 			continue // Another VM host's, whose name differs in what Kubernetes does not allow.
