@@ -209,8 +209,6 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// TestRequests pins the requests: MAAS ignores parameters that it does not expect.
-
 // MAAS passes over machines that it does not have.
 func TestTagMachineThatMAASDoesNotHave(t *testing.T) {
 	client := serve(t, answer(200, "application/json", `{"added": 0, "removed": 0}`))
