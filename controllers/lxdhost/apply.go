@@ -96,7 +96,8 @@ func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDH
 	key := client.ObjectKeyFromObject(host)
 	read := client.Preconditions{UID: &host.UID, ResourceVersion: &host.ResourceVersion}
 	if err := m.Client.Delete(ctx, host, read); apierrors.IsConflict(err) {
-		there.stay = append(there.stay, key)
+		there.stay = append(there.stay, host)
+		ctrl.LoggerFrom(ctx).V(1).Info("An LXDHost stays for a round, because somebody changed it", "lxdHost", key)
 		m.Wake()
 		return nil
 	} else if client.IgnoreNotFound(err) != nil {
@@ -139,7 +140,7 @@ func (m *Mirror) ensure(
 		}
 		kept = made
 	}
-	if len(others) == 0 && chosen == (choice{}) {
+	if len(others) == 0 {
 		return kept, nil
 	}
 	if err := m.inherit(ctx, kept, others, chosen); err != nil {
@@ -197,6 +198,9 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 func (m *Mirror) make(
 	ctx context.Context, there *existing, s *sighting, namespace string, chosen choice,
 ) (*infrav1.LXDHost, error) {
+	if slices.ContainsFunc(there.stay, s.follows) {
+		return nil, nil // The next round knows what a person chose in it, and has its name.
+	}
 	by, isFull := m.broughtBy(ctx, there, s, namespace)
 	if namespace == "" || isFull {
 		return nil, nil // The manager runs in no namespace, or there are as many as there may be.
@@ -207,9 +211,6 @@ func (m *Mirror) make(
 		if at >= 0 && there.hosts[at].Spec.VMHost == nil {
 			m.refuse(ctx, s, there.hosts[at])
 			return nil, nil
-		}
-		if slices.Contains(there.stay, key) {
-			return nil, nil // Its name is free in the next round.
 		}
 		if at >= 0 {
 			continue // Another VM host's, whose name differs in what Kubernetes does not allow.

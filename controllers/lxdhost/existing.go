@@ -16,7 +16,7 @@ import (
 // existing are the objects in Kubernetes that a round needs.
 type existing struct {
 	hosts    []*infrav1.LXDHost
-	stay     []client.ObjectKey                // LXDHosts that somebody changed as they were deleted
+	stay     []*infrav1.LXDHost                // what somebody changed as it was deleted
 	machines map[string][]*infrav1.MaasMachine // bare metal, by system id
 	lxd      []*infrav1.MaasMachine            // VMs
 	vms      map[string][]*infrav1.MaasMachine // those that have a host, by its name

@@ -74,6 +74,14 @@ func (s *sighting) isNamed(name string) bool {
 	return slices.Contains(s.names(true), name) || slices.Contains(s.names(false), name)
 }
 
+// follows reports whether a VM host is one that may have been registered anew, and had this LXDHost before, or whose
+// object wants its name.
+func (s *sighting) follows(host *infrav1.LXDHost) bool {
+	id := host.Spec.VMHost.SystemID
+	isSame := id != "" && id == s.Host.SystemID && host.Annotations[infrav1.MAASAnnotation] == s.where
+	return isSame || s.isNamed(host.Name)
+}
+
 // dnsName makes a name one of Kubernetes: the name of a VM host may have capitals and other characters.
 func dnsName(name string) string {
 	mapped := strings.Map(func(c rune) rune {
