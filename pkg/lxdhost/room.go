@@ -88,8 +88,9 @@ func noRoom(what string, wanted, allocated, most int64) error {
 // Promised returns how much of something may be promised: ratio, which is in whole percents, times what there is; 0
 // stands for 1.
 func Promised(there int64, ratio float64) int64 {
-	const percent = 100
-	return int64(math.Round(float64(there)*cmp.Or(ratio, 1)*percent)) / percent
+	const whole = 100
+	percents := int64(math.Round(cmp.Or(ratio, 1) * whole))
+	return there/whole*percents + there%whole*percents/whole // A network's file system may say that it has exbibytes.
 }
 
 // checkPools checks each pool once, for all disks in it.
