@@ -99,7 +99,7 @@ func (r *Reconciler) letGo(
 			maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID))
 	}
 	result, err := finish(how)
-	if err == nil {
+	if err == nil || m.record.In(returning) { // MAAS is not asked again.
 		l.Inventory.Forget(m.maasMachine.Spec.SystemID)
 	}
 	return result, err
