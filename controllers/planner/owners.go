@@ -23,8 +23,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -167,6 +169,9 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 	if o.controlPlane {
 		g.FailureDomains, err = failureDomains(ctx, v.Cluster)
 	}
+	if guard.Is[*machine.MissingError](err) { // The cluster waits for the zones of its spec.
+		g.Source.Refused, err = err, nil
+	}
 	return g, err
 }
 
@@ -231,7 +236,10 @@ func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err 
 	if err != nil {
 		return nil, fmt.Errorf("listing MAAS's zones: %w", err)
 	}
-	zones, _ = capacity.ChooseZones(all, s.MaasCluster.Spec.FailureDomains, map[string]capacity.Zone(nil))
+	zones, unknown := capacity.ChooseZones(all, s.MaasCluster.Spec.FailureDomains, map[string]capacity.Zone(nil))
+	if len(zones) == 0 {
+		return nil, machine.Has(all, machine.MissingZone, "spec.failureDomains", unknown...)
+	}
 	return zones, nil
 }
 

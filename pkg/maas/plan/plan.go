@@ -71,8 +71,9 @@ var (
 type Source struct {
 	// VM is the spec of VMs; nil for bare metal. VM.Cluster names the VMs that it is spread among.
 	VM *lxd.VMSpec
-	// Hosts are the hosts on which the VMs may be placed, unless Refused says why there are none.
-	Hosts   []lxd.Host
+	// Hosts are the hosts on which the VMs may be placed.
+	Hosts []lxd.Host
+	// Refused is why no machine can be made at all, or nil.
 	Refused error
 	// Constraints choose among Metal, the machines that MAAS can allocate now, or once they are released.
 	Constraints maas.AllocateParams
@@ -203,11 +204,11 @@ var errNoMachine = errors.New("MAAS has no machine left that is Ready and fits")
 // place finds the place for a machine.
 func (s *Simulation) place(m *Machine, source *Source, zone string) error {
 	m.calls = source.Calls
-	if source.VM == nil {
-		return s.allocate(m, source, zone)
-	}
 	if source.Refused != nil {
 		return source.Refused
+	}
+	if source.VM == nil {
+		return s.allocate(m, source, zone)
 	}
 	spec := *source.VM
 	spec.Hostname, spec.Zone = m.Cluster+" "+m.Name, cmp.Or(zone, spec.Zone)
