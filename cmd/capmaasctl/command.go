@@ -205,7 +205,7 @@ func (e usageError) Error() string { return strings.Join(e, "\nerror: ") }
 
 // run does what the command is for, and returns the exit code.
 func (c command) run(ctx context.Context, o options, s surroundings) int {
-	if o.timeout > 0 {
+	if c.hasTimeout && o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it takes longer than %s (--timeout)", o.timeout))
 		defer cancel()

@@ -27,13 +27,14 @@ import (
 )
 
 // errNoCluster means that nothing says where the management cluster is.
-var errNoCluster = errors.New("name the kubeconfig of the management cluster; ~/.kube/config has none")
+var errNoCluster = errors.New("name the kubeconfig of the management cluster, and its --context if it has no current " +
+	"one; ~/.kube/config has none")
 
 // completeCluster sets o.cluster, o.namespace if it is not given, and that of o.subject.
 func (o *options) completeCluster(s surroundings) {
 	cluster, namespace, err := o.managementCluster(s)
 	if err != nil {
-		o.wrong("--kubeconfig (or KUBECONFIG): %v", err)
+		o.wrongCluster(err)
 		return
 	}
 	o.cluster, o.namespace = cluster, cmp.Or(o.namespace, namespace)
@@ -45,13 +46,7 @@ func (o *options) completeCluster(s surroundings) {
 	}
 }
 
-// hasCluster reports whether there is a management cluster, and sets o.cluster to it. A kubeconfig that is wrong is
-// reported when it is read again.
-func (o *options) hasCluster(s surroundings) bool {
-	cluster, _, err := o.managementCluster(s)
-	o.cluster = cluster
-	return err == nil
-}
+func (o *options) wrongCluster(err error) { o.wrong("--kubeconfig (or KUBECONFIG): %v", err) }
 
 // managementCluster returns a client for the management cluster, and the namespace there: from the flag, from
 // KUBECONFIG, from where kubectl has it, or of a pod.
@@ -65,11 +60,13 @@ func (o *options) managementCluster(s surroundings) (client.Client, string, erro
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
+	raw, unreadable := loader.RawConfig()
+	isEmpty := clientcmd.IsEmptyConfig(err) || err != nil && unreadable == nil && len(raw.Clusters) == 0
 	switch {
-	case clientcmd.IsEmptyConfig(err) && named == "":
+	case isEmpty && named == "":
 		return nil, "", errNoCluster
-	case clientcmd.IsEmptyConfig(err):
-		return nil, "", fmt.Errorf("%s: no such file, or no cluster is in it", named)
+	case isEmpty:
+		return nil, "", fmt.Errorf("%s: no such file, or it has no cluster, or no current context (see --context)", named)
 	case err != nil:
 		return nil, "", err
 	}

@@ -71,9 +71,11 @@ type options struct {
 	cluster client.Client
 }
 
-// wrong adds a problem.
+// wrong adds a problem, once.
 func (o *options) wrong(format string, args ...any) {
-	o.problems = append(o.problems, fmt.Sprintf(format, args...))
+	if problem := fmt.Sprintf(format, args...); !slices.Contains(o.problems, problem) {
+		o.problems = append(o.problems, problem)
+	}
 }
 
 func defaultOptions() options {
@@ -176,8 +178,14 @@ func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
 	bundle, noBundle := readSmall(o.caBundle)
 	o.maas.APIKey, o.maas.CABundle = key, bundle
 	none := errors.Is(noKey, errNoKey) && !keyOnCommandLine && o.apiKeyFile == "" && o.maas.Endpoint == ""
-	if none && noBundle == nil && o.hasCluster(s) {
-		return
+	if none && noBundle == nil {
+		var err error
+		if o.cluster, _, err = o.managementCluster(s); err == nil {
+			return
+		} else if !errors.Is(err, errNoCluster) {
+			o.wrongCluster(err)
+			return
+		}
 	}
 	if noKey != nil {
 		o.wrong("%v", noKey)

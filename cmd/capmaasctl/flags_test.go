@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,6 +98,27 @@ func TestWhereTheKeyComesFrom(t *testing.T) {
 	}
 }
 
+// An upload takes as long as it takes; no other command is bounded by what it has no flag for.
+func TestWhatHasATimeout(t *testing.T) {
+	_, root, _ := newProgram(surroundings{}, "capmaasctl")
+	upload, _, err := root.Find([]string{"image", "upload"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flag := upload.Flags().Lookup("timeout"); flag == nil || flag.DefValue != "0s" {
+		t.Errorf("an upload has the timeout %+v", flag)
+	}
+	for _, has := range []bool{true, false} {
+		c := command{hasTimeout: has, act: func(ctx context.Context, _ options, _ surroundings) int {
+			if _, is := ctx.Deadline(); is != has {
+				t.Errorf("with a flag for it: %t; it is bounded: %t", has, is)
+			}
+			return exitOK
+		}}
+		c.run(t.Context(), defaultOptions(), surroundings{})
+	}
+}
+
 // All that is wrong is said at once, and each complaint names its flag.
 func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	notPEM := filepath.Join(t.TempDir(), "ca.pem")
@@ -120,6 +142,8 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		"VM host, but not asked for":      {[]string{key}, []string{"check", "maas", endpoint, "--node-ip=192.0.2.1", "--vm-host-name=n", "--zone=z"}},
 		"bad orphans":                     {[]string{key, "KUBECONFIG=/none"}, []string{"orphans", endpoint, "--settle-time=-1s", "--yes", "--vouch-for=x"}},
 		"no time for orphans, no cluster": {[]string{key}, []string{"orphans", endpoint, "--timeout=1m"}},
+		"no such kubeconfig":              {nil, []string{"machines", "list", "--kubeconfig=/none"}},
+		"a context of no kubeconfig":      {nil, []string{"explain", "maasmachine", "m", "--context=typo"}},
 		"key and answers from one input":  {nil, []string{"orphans", endpoint, "--maas-api-key-file=-", "--delete"}},
 	} {
 		got := call(t, "", tc.env, append([]string{"capmaasctl"}, tc.args...)...)

@@ -50,8 +50,8 @@ disk in the format qcow2, or an image of LXD.`,
 		example: `image upload ubuntu-2404-efi-kube-v1.35.0.tar.gz --name=custom/u-2404-k8s-1.35.0 --base-image=ubuntu/noble
 image upload ubuntu-2404-kube-v1.35.0.qcow2 --name=custom/u-2404-k8s-1.35.0 --lxd-host="*"`,
 		page:      "image-upload.md",
-		needsMAAS: true, inNamespace: true,
-		byDefault: func(o *options) { o.image.architecture = "amd64" },
+		needsMAAS: true, inNamespace: true, hasTimeout: true,
+		byDefault: func(o *options) { o.image.architecture, o.timeout = "amd64", 0 },
 		flags: func(o *options, fs *pflag.FlagSet) {
 			fs.StringVar(&o.image.name, "name", "", "Name of the image, as spec.image has it: custom/NAME, or an operating "+
 				"system of MAAS and a release.")
@@ -122,7 +122,7 @@ func (o *options) completeUpload(flags *pflag.FlagSet) {
 	}
 }
 
-// uploadImage has no timeout: only the calls have, and a person sees how far it is.
+// uploadImage uploads to MAAS. A person sees how far it is.
 func uploadImage(ctx context.Context, o options, s surroundings) int {
 	file, size, err := openImage(o.object)
 	if err != nil {
