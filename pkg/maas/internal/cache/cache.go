@@ -21,6 +21,7 @@ type Value[T any] struct {
 	value  T
 	at     time.Time // when it was requested
 	flight *flight[T]
+	given  time.Time // when Values gave it to a caller first, who has yet to ask
 }
 
 // flight is a fetch under way.
@@ -151,11 +152,12 @@ func (v *Value[T]) Drop() {
 	v.at, v.flight = time.Time{}, nil
 }
 
-// isOlder reports whether there is nothing that was requested within a time, nor a fetch under way.
+// isOlder reports whether there is nothing that was requested within a time, nor a fetch under way, nor a caller that is
+// about to begin one.
 func (v *Value[T]) isOlder(than time.Duration) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.flight == nil && time.Since(v.at) > than
+	return v.flight == nil && time.Since(v.at) > than && time.Since(v.given) > than
 }
 
 // Values are one Value for each key. The zero value is ready.
@@ -175,7 +177,7 @@ func (v *Values[K, T]) Within(key K, keep time.Duration, most int) *Value[T] {
 		return has
 	}
 	maps.DeleteFunc(v.values, func(_ K, other *Value[T]) bool { return other.isOlder(keep) })
-	made := &Value[T]{}
+	made := &Value[T]{given: time.Now()}
 	if v.values == nil {
 		v.values = map[K]*Value[T]{}
 	}

@@ -128,6 +128,16 @@ func TestWritesOvertakeAFetch(t *testing.T) {
 	}
 }
 
+// Who has a Value and has yet to ask keeps it, whoever comes in between.
+func TestAValueIsKeptForWhoIsAboutToAsk(t *testing.T) {
+	var values Values[int, int]
+	first := values.Within(1, time.Minute, 2)
+	values.Within(2, time.Minute, 2)
+	if values.Within(1, time.Minute, 2) != first {
+		t.Error("what the first caller reads is lost to all others")
+	}
+}
+
 func TestValuesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var values Values[int, int]
