@@ -211,7 +211,7 @@ func (c command) run(ctx context.Context, o options, s surroundings) int {
 		defer cancel()
 	}
 	if err := o.connect(ctx, c); err != nil {
-		return s.endMAAS(err)
+		return s.end(err)
 	}
 	if c.act != nil {
 		return c.act(ctx, o, s)

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // callTimeout is how long one command may talk to the Kubernetes API, beside waiting.
@@ -108,12 +110,14 @@ func (s surroundings) say(what string, already bool, done string) {
 	fmt.Fprintf(s.out, "%s %s\n", what, done)
 }
 
-// end returns the exit code for an error, which it prints as kubectl does.
+// end returns the exit code for an error, which it prints as kubectl does, or with the remedy if it is one of MAAS.
 func (s surroundings) end(err error) int {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		return exitOK
+	case guard.Is[*maas.Error](err):
+		return s.endWith(maas.Explain(err))
 	case meta.IsNoMatchError(err):
 		fmt.Fprintln(s.err, "error: the cluster of the kubeconfig has no LXDHosts: give the kubeconfig of the management "+
 			"cluster")

@@ -61,7 +61,7 @@ func readImageHosts(ctx context.Context, o options) ([]*imageHost, error) {
 	var hosts []*imageHost
 	for i := range objects {
 		host := &imageHost{ImageHost: planner.ImageHost{Key: client.ObjectKeyFromObject(&objects[i])}}
-		host.options, host.Problem = scopes.LXDServer(ctx, &objects[i])
+		host.options, host.Problem = scopes.LXDServer(ctx, &objects[i], 0)
 		if host.Problem == nil {
 			host.server, host.Problem = scopes.LXD.Host(ctx, host.options)
 		}
@@ -111,7 +111,8 @@ func uploadToHosts(ctx context.Context, o options, s surroundings) int {
 	}
 	image, end, err := o.openHostImage(ctx, s)
 	if err != nil {
-		return s.endHostImage(fmt.Errorf("reading %s: %w; nothing was sent", o.object, err))
+		err = fmt.Errorf("reading %s: %w; nothing was sent", o.object, err)
+		return s.endWith(err.Error(), explainHostImage(err))
 	}
 	defer end()
 	code := exitOK
@@ -119,7 +120,7 @@ func uploadToHosts(ctx context.Context, o options, s surroundings) int {
 	for _, host := range inOrder(hosts, image.Fingerprint) {
 		err := o.giveImage(ctx, s, image, host, source)
 		if err != nil {
-			code = s.endHostImage(fmt.Errorf("LXDHost %s: %w", host.Key, err))
+			code = s.endWith(fmt.Sprintf("LXDHost %s: %v", host.Key, err), explainHostImage(err))
 			continue
 		}
 		if source == nil {
@@ -206,11 +207,6 @@ func (o *options) openHostImage(ctx context.Context, s surroundings) (image *lxd
 		return nil, nil, err
 	}
 	return image, end, nil
-}
-
-// endHostImage returns the exit code for an error of an LXDHost, which it prints with its remedy.
-func (s surroundings) endHostImage(err error) int {
-	return s.endWith(err.Error(), explainHostImage(err))
 }
 
 // explainHostImage returns the remedy for an error of an LXDHost.

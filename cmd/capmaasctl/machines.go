@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,7 +38,7 @@ func machineCommand(
 		if err == nil {
 			err = do(q, ctx, m, o, s)
 		}
-		return s.endMAAS(err)
+		return s.end(err)
 	}
 	return c
 }
@@ -183,12 +182,4 @@ func (r *quarantineReport) text(w io.Writer) error {
 		}
 		return []any{m.Name, m.SystemID, m.State, since, m.Ends, m.Failures, m.Why}
 	}))
-}
-
-// endMAAS returns the exit code for an error, which it prints with its remedy.
-func (s surroundings) endMAAS(err error) int {
-	if _, answered := errors.AsType[*maas.Error](err); !answered {
-		return s.end(err)
-	}
-	return s.endWith(maas.Explain(err))
 }

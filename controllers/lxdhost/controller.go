@@ -115,7 +115,7 @@ func (r *Reconciler) isDirect(ctx context.Context, host *infrav1.LXDHost) bool {
 	if host.Spec.VMHost == nil || controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) {
 		return true
 	}
-	if config, err := r.Scopes.LXDHostMAAS(ctx, host); host.Spec.CredentialsRef == nil || err != nil ||
+	if config, err := r.Scopes.LXDHostMAAS(ctx, host, 0); host.Spec.CredentialsRef == nil || err != nil ||
 		!scope.IsOfMAAS(host, config) {
 		return false // The mirror says so.
 	}

@@ -63,7 +63,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 
 // read asks LXD, and shows the client certificate that LXD accepted. Other callers' responses may be used.
 func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Options, lxdhost.Reading, error) {
-	options, err := r.Scopes.LXDServer(ctx, host)
+	options, err := r.Scopes.LXDServer(ctx, host, 0)
 	if err != nil {
 		return options, lxdhost.Reading{}, err
 	}
@@ -207,7 +207,7 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 
 // vms lists the VMs with marks on a host as they are now.
 func (r *Reconciler) vms(ctx context.Context, host *infrav1.LXDHost) ([]lxdhost.VM, error) {
-	options, err := r.Scopes.LXDServer(ctx, host)
+	options, err := r.Scopes.LXDServer(ctx, host, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, cons
 // list of its machines is older than its refusal, MAAS's words remain.
 func whyNone(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams) string {
 	for _, age := range []time.Duration{clusters.BareMetalMaxAge, metalRetry} {
-		machines, err := clusters.BareMetalWithin(ctx, l.Cluster, age)
+		machines, err := clusters.BareMetal(ctx, l.Cluster, age)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Info("Failed to list all machines", "error", text.Lines(err))
 			break

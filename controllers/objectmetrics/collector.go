@@ -205,7 +205,11 @@ func (m *Collector) collectTemplates(ctx context.Context, metrics chan<- prometh
 		if room.ControlPlane {
 			role = roleControlPlane
 		}
-		labels := []string{template.Namespace + "/" + template.Name, clusterOf(template),
+		cluster := clusters.OwnerName(template, "Cluster")
+		if cluster != "" {
+			cluster = template.Namespace + "/" + cluster
+		}
+		labels := []string{template.Namespace + "/" + template.Name, cluster,
 			string(template.Spec.Template.Spec.Mode()), role}
 		metrics <- prometheus.MustNewConstMetric(templateFitsMetric, prometheus.GaugeValue, float64(room.Fits), labels...)
 		for _, zone := range room.Zones {
@@ -213,14 +217,6 @@ func (m *Collector) collectTemplates(ctx context.Context, metrics chan<- prometh
 				append(labels[:len(labels):len(labels)], zone.Name)...)
 		}
 	})
-}
-
-// clusterOf returns the Cluster that a template belongs to.
-func clusterOf(template *infrav1.MaasMachineTemplate) string {
-	if name := clusters.OwnerName(template, "Cluster"); name != "" {
-		return template.Namespace + "/" + name
-	}
-	return ""
 }
 
 // each calls a function for each object of a list that is counted. It reads without copies: nothing is changed.

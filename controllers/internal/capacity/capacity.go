@@ -57,7 +57,7 @@ func Gather(ctx context.Context, s *scope.Cluster, q Question) (_ *Supply, err e
 		if q.Spec.Storage != nil {
 			supply.Storage = ptr.To(scope.StorageWish(q.Spec.Storage))
 		}
-		supply.Metal, err = clusters.BareMetal(ctx, s)
+		supply.Metal, err = clusters.BareMetal(ctx, s, clusters.BareMetalMaxAge)
 		return supply, err
 	}
 	vm := s.TemplateVM(q.Spec, q.ControlPlane)

@@ -101,14 +101,9 @@ func HostCondition(node *corev1.Node) *corev1.NodeCondition {
 		func(c corev1.NodeCondition) bool { return c.Type == infrav1.LXDHostReadyNodeCondition })
 }
 
-// BareMetal lists the machines in MAAS that are neither VMs nor VM hosts, including those in use. The machines of a
-// host cluster are VM hosts: for the host cluster itself they are listed.
-func BareMetal(ctx context.Context, s *scope.Cluster) ([]*maas.Machine, error) {
-	return BareMetalWithin(ctx, s, BareMetalMaxAge)
-}
-
-// BareMetalWithin is BareMetal for who needs a list that is not older than this.
-func BareMetalWithin(ctx context.Context, s *scope.Cluster, maxAge time.Duration) ([]*maas.Machine, error) {
+// BareMetal lists the machines in MAAS that are neither VMs nor VM hosts, including those in use, as they were at most
+// maxAge ago. The machines of a host cluster are VM hosts: for the host cluster itself they are listed.
+func BareMetal(ctx context.Context, s *scope.Cluster, maxAge time.Duration) ([]*maas.Machine, error) {
 	machines, err := s.Inventory.BareMetal(ctx, maxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing MAAS's machines: %w", err)

@@ -240,10 +240,8 @@ func (t *transfer) recover(ctx context.Context, failed error) error {
 }
 
 func (t *transfer) wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return &PausedError{t.offset, ctx.Err()}

@@ -26,14 +26,9 @@ import (
 // defaultLXDPort is the port of LXD's HTTPS API.
 const defaultLXDPort = "8443"
 
-// LXDServer returns how the LXD of a host is reached. *CredentialsError: the Secret in spec.credentialsRef is missing
-// or has no pair of certificate and key.
-func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost) (lxdhost.Options, error) {
-	return f.lxdServer(ctx, host, 0)
-}
-
-// lxdServer is LXDServer, with a Secret that was read at most maxAge ago.
-func (f *Factory) lxdServer(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (lxdhost.Options, error) {
+// LXDServer returns how the LXD of a host is reached, with a Secret that was read at most maxAge ago. *CredentialsError:
+// the Secret in spec.credentialsRef is missing or has no pair of certificate and key.
+func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (lxdhost.Options, error) {
 	const field = "spec.credentialsRef"
 	options := publicServer(host)
 	if host.Spec.CredentialsRef == nil {
@@ -61,14 +56,9 @@ func publicServer(host *infrav1.LXDHost) lxdhost.Options {
 	}
 }
 
-// LXDHostMAAS returns the credentials of the MAAS whose clusters may use a host. The error is a *CredentialsError if
-// there are none.
-func (f *Factory) LXDHostMAAS(ctx context.Context, host *infrav1.LXDHost) (maas.Config, error) {
-	return f.lxdHostMAAS(ctx, host, 0)
-}
-
-// lxdHostMAAS is LXDHostMAAS, with a Secret that was read at most maxAge ago.
-func (f *Factory) lxdHostMAAS(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (maas.Config, error) {
+// LXDHostMAAS returns the credentials of the MAAS whose clusters may use a host, with a Secret that was read at most
+// maxAge ago. The error is a *CredentialsError if there are none.
+func (f *Factory) LXDHostMAAS(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (maas.Config, error) {
 	ref := host.Spec.MAASCredentialsRef
 	if ref == nil {
 		return f.Manager.config(host.Namespace)
@@ -131,7 +121,7 @@ func (h *hostObjects) open(
 	ctx context.Context, host *infrav1.LXDHost, object *lxd.HostObject, namespace string, maxAge time.Duration,
 ) {
 	if host.Spec.MAASCredentialsRef != nil {
-		config, err := h.factory.lxdHostMAAS(ctx, host, maxAge)
+		config, err := h.factory.LXDHostMAAS(ctx, host, maxAge)
 		h.admit(host, object, config, err)
 		isOther := config.ID() != h.config.ID()
 		if object.Direct && isOther && namespace == host.Namespace {
@@ -141,7 +131,7 @@ func (h *hostObjects) open(
 			return
 		}
 	}
-	object.Server, object.Problem = h.factory.lxdServer(ctx, host, maxAge)
+	object.Server, object.Problem = h.factory.LXDServer(ctx, host, maxAge)
 }
 
 // admit decides whether a host is for this MAAS, and for whom, by its own credentials of MAAS.
@@ -199,7 +189,7 @@ func Overcommit(o infrav1.LXDOverCommit) lxdhost.Overcommit {
 // LXDHostRegion returns the MAAS whose clusters may use a host, until ReleaseLXDHost. The error is a *CredentialsError
 // if there are no credentials for it, or bad ones.
 func (f *Factory) LXDHostRegion(ctx context.Context, host *infrav1.LXDHost) (*Region, error) {
-	config, err := f.LXDHostMAAS(ctx, host)
+	config, err := f.LXDHostMAAS(ctx, host, 0)
 	if err != nil {
 		return nil, err
 	}

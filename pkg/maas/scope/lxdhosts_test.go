@@ -104,7 +104,7 @@ func TestCredentialsOfLXDHosts(t *testing.T) {
 		if name != "" {
 			host.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: name}
 		}
-		options, err := f.LXDServer(t.Context(), host)
+		options, err := f.LXDServer(t.Context(), host, 0)
 		var invalid *CredentialsError
 		if errors.As(err, &invalid) == good || (good && options.Address != "10.0.0.1:8443") {
 			t.Errorf("Secret %q: %v, %v", name, options, err)
