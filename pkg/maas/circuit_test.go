@@ -62,6 +62,7 @@ func (r *region) client(t *testing.T) *Client {
 		t.Fatal(err)
 	}
 	client.base = r
+	t.Cleanup(client.Close)
 	return client
 }
 
