@@ -144,7 +144,7 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		l.record.Acquired() // The outcome of the claim is known.
-		l.Machines.Include(l.maas.SystemID, l.mark())
+		l.Machines.StopWithholding(l.maas.SystemID, l.mark())
 		return proceed, nil
 	}
 	return r.claimNow(ctx, l, l.maas.SystemID)

@@ -17,9 +17,9 @@ import (
 // delete its machine alone, and the VM would run on.
 func (r *Reconciler) markComposed(ctx context.Context, l *life) (outcome, error) {
 	err := r.adoptComposed(ctx, l)
-	switch unprepared, is := errors.AsType[*lxd.NoSuccessorError](err); {
+	switch unprepared, is := errors.AsType[*lxd.FormerHostError](err); {
 	case is && unprepared.LXDHost != "":
-		return awaitSuccessor(unprepared), nil
+		return awaitFormerHost(unprepared), nil
 	case lxdhost.KindOf(err) == lxdhost.KindConflict:
 		return report.Wait(report.MendRetry, infrav1.MachineNotOursReason, "%s; delete machine %s in MAAS by hand",
 			report.Brief(err.Error()), l.maas), nil
@@ -29,8 +29,8 @@ func (r *Reconciler) markComposed(ctx context.Context, l *life) (outcome, error)
 	return proceed, err
 }
 
-// awaitSuccessor waits until a person has prepared the LXDHost of a former VM host.
-func awaitSuccessor(unprepared *lxd.NoSuccessorError) outcome {
+// awaitFormerHost waits until a person has prepared the LXDHost of a former VM host.
+func awaitFormerHost(unprepared *lxd.FormerHostError) outcome {
 	return report.Wait(report.MendRetry, infrav1.VMHostsNotSupportedReason,
 		"%s; or delete that LXDHost, if its VMs are gone", unprepared)
 }

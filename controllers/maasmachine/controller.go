@@ -203,6 +203,43 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 	return r.letGo(ctx, m, steps, func(how string) (ctrl.Result, error) { return r.finishDeletion(ctx, m, how) })
 }
 
+// letGo runs the steps of a deletion, then finish, which gets the reason why the object may go. The machine is watched
+// until that succeeds: another attempt would ask MAAS for it anew.
+func (r *Reconciler) letGo(
+	ctx context.Context, m *owners, steps []step, finish func(how string) (ctrl.Result, error),
+) (ctrl.Result, error) {
+	if m.original != nil {
+		return finish("the cluster is a copy; what is in MAAS is left to the original's")
+	}
+	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
+		markDeployedUnknown(m.maasMachine, *p)
+		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
+	}
+	s, err := r.scope(ctx, m)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	l := &life{Machine: s, record: m.record, clock: r.Clock}
+	out, err := through(ctx, l, steps)
+	if err != nil {
+		return r.stopped(ctx, m.maasMachine, err)
+	}
+	if out.Waits() {
+		return await(m.maasMachine, out), nil
+	}
+	l.Machines.StopWithholding(m.maasMachine.Spec.SystemID, l.mark())
+	how := givenBack(m.maasMachine)
+	if l.kept {
+		how = fmt.Sprintf("machine %s is kept for the next Machine of the same owner",
+			maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID))
+	}
+	result, err := finish(how)
+	if err == nil || m.record.In(returning) { // MAAS is not asked again.
+		l.Inventory.Forget(m.maasMachine.Spec.SystemID)
+	}
+	return result, err
+}
+
 // givenBack says what became of the machine when the finalizer is removed.
 func givenBack(m *infrav1.MaasMachine) string {
 	switch named := maas.Named(m.Status.Hostname, m.Spec.SystemID); {
@@ -284,8 +321,8 @@ type life struct {
 	maas *maas.Machine
 	// foreign is another user's machine that has our VM's id or name; nil if the deletion has met none.
 	foreign *maas.Machine
-	// left is what another object of ours has left on the machine.
-	left machine.Leftover
+	// leftover is what another object of ours has left on the machine.
+	leftover machine.Leftover
 	// kept means that the machine waits for the next Machine.
 	kept bool
 	// released means that the machine is released to the pool, though the spec wants a VM: it was not composed for us.

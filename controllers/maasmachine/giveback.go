@@ -4,7 +4,6 @@ package maasmachine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,9 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -66,41 +63,4 @@ func former(maasCluster *infrav1.MaasCluster, kept record.KeptMachine) *infrav1.
 		notDeployed(m, kept.Reason, "%s", kept.Message)
 	}
 	return m
-}
-
-// letGo runs the steps of a deletion, then finish, which gets the reason why the object may go. The machine is watched
-// until that succeeds: another attempt would ask MAAS for it anew.
-func (r *Reconciler) letGo(
-	ctx context.Context, m *owners, steps []step, finish func(how string) (ctrl.Result, error),
-) (ctrl.Result, error) {
-	if m.original != nil {
-		return finish("the cluster is a copy; what is in MAAS is left to the original's")
-	}
-	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
-		markDeployedUnknown(m.maasMachine, *p)
-		return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
-	}
-	s, err := r.scope(ctx, m)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
-	}
-	l := &life{Machine: s, record: m.record, clock: r.Clock}
-	out, err := through(ctx, l, steps)
-	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
-	}
-	if out.Waits() {
-		return await(m.maasMachine, out), nil
-	}
-	l.Machines.Include(m.maasMachine.Spec.SystemID, l.mark())
-	how := givenBack(m.maasMachine)
-	if l.kept {
-		how = fmt.Sprintf("machine %s is kept for the next Machine of the same owner",
-			maas.Named(m.maasMachine.Status.Hostname, m.maasMachine.Spec.SystemID))
-	}
-	result, err := finish(how)
-	if err == nil || m.record.In(returning) { // MAAS is not asked again.
-		l.Inventory.Forget(m.maasMachine.Spec.SystemID)
-	}
-	return result, err
 }

@@ -206,7 +206,7 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	case misfit != "":
 		r.Warn(l.MaasMachine, "KeptMachineDoesNotFit", "Acquire",
 			"machine %s (%s), which was kept, %s: it is given back", m.Hostname, m.SystemID, misfit)
-		l.Machines.Include(m.SystemID, l.mark())
+		l.Machines.StopWithholding(m.SystemID, l.mark())
 		return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 	case m.Locked:
 		return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
@@ -266,8 +266,8 @@ func (r *Reconciler) afterClaim(
 
 // inherit goes on with the machine, and with what was done to it.
 func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
-	l.left = h.leftover().On(m)
-	l.left.Storage = false // It goes with the record.
+	l.leftover = h.leftover().On(m)
+	l.leftover.Storage = false // It goes with the record.
 	if h.Storage != nil {
 		if err := l.record.Store(ctx, func() { l.record.Storage = h.Storage }); err != nil {
 			return proceed, err
@@ -298,7 +298,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 
 // lose reports that another user has the machine. Another one is allocated.
 func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
-	l.Machines.Include(h.SystemID, l.mark()) // If it comes back, anybody may have it.
+	l.Machines.StopWithholding(h.SystemID, l.mark()) // If it comes back, anybody may have it.
 	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
 	r.Warn(l.MaasMachine, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
 	if err := l.record.Store(ctx, func() { l.record.Lost = message }); err != nil {

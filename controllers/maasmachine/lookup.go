@@ -205,7 +205,7 @@ func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (boo
 		return l.Machines.IsOurs(ctx, l.Identity(), m)
 	}
 	_, host, err := l.adoptVM(ctx, m)
-	none, is := errors.AsType[*lxd.NoSuccessorError](err)
+	none, is := errors.AsType[*lxd.FormerHostError](err)
 	if lxdhost.KindOf(err) == lxdhost.KindConflict || (is && none.LXDHost == "") {
 		return false, nil
 	}
@@ -224,8 +224,8 @@ func (r *Reconciler) awaitSettled(l *life, but ...record.Op) outcome {
 // acquired continues with a machine that is proven to be ours.
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
-	if l.left == (machine.Leftover{}) {
-		l.left = l.Machines.LeftOn(m, l.mark())
+	if l.leftover == (machine.Leftover{}) {
+		l.leftover = l.Machines.LeftOn(m, l.mark())
 	}
 	l.Inventory.Track(m)
 	r.Tell(l.MaasMachine, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
@@ -241,16 +241,16 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) 
 		l.record.Lost, l.record.Runs = "", runs
 	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
-	}, l.recordLeft)
+	}, l.recordLeftover)
 }
 
-// recordLeft records what another object of ours has left on the machine.
-func (l *life) recordLeft(m client.Object) {
-	if l.left.Address != "" {
-		record.SetAnnotation(m, infrav1.StaticIPAnnotation, l.left.Address)
+// recordLeftover records what another object of ours has left on the machine.
+func (l *life) recordLeftover(m client.Object) {
+	if l.leftover.Address != "" {
+		record.SetAnnotation(m, infrav1.StaticIPAnnotation, l.leftover.Address)
 	}
-	if l.left.Interfaces != nil {
-		annotateArrangement(m, l.left.Interfaces)
+	if l.leftover.Interfaces != nil {
+		annotateArrangement(m, l.leftover.Interfaces)
 	}
 }
 

@@ -71,7 +71,8 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas), nil
 }
 
-// deleteVM deletes a VM, after it has recorded the deletion and the VM's host.
+// deleteVM deletes a VM, after it has recorded the deletion and the VM's host. The inventory shows when MAAS no longer has
+// it, and lxd.Service.Find when its host no longer has it.
 func (r *Reconciler) deleteVM(ctx context.Context, l *life, on lxd.VM, vm *maas.Machine) error {
 	l.noteAddresses(vm)
 	if err := recordDeletion(ctx, l, on.HostRef); err != nil || (on.HostFirst && on.HostRef == "") {
@@ -79,7 +80,13 @@ func (r *Reconciler) deleteVM(ctx context.Context, l *life, on lxd.VM, vm *maas.
 	}
 	l.Inventory.Observe(vm.SystemID, inventory.Leaving)
 	return l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
-		return l.Machines.DeleteVM(ctx, permit, on)
+		_, err := l.Inventory.Change(vm.SystemID, func(*maas.Client) (*maas.Machine, error) {
+			return nil, l.Machines.LXD().DeleteVM(ctx, permit, on)
+		})
+		if err != nil && !errors.Is(err, maas.NotFound) {
+			return fmt.Errorf("deleting VM %s: %w", vm.SystemID, err)
+		}
+		return nil
 	})
 }
 
@@ -236,8 +243,8 @@ func (r *Reconciler) hostUnreachable(
 			vm, rights.VMs.Users(""), maas.Message(found.Why))
 		return proceed, nil
 	}
-	if unprepared, is := errors.AsType[*lxd.NoSuccessorError](found.Why); is && !found.Never {
-		return awaitSuccessor(unprepared), nil
+	if unprepared, is := errors.AsType[*lxd.FormerHostError](found.Why); is && !found.Never {
+		return awaitFormerHost(unprepared), nil
 	}
 	if check.UnreachableSince == nil {
 		check.UnreachableSince, check.Tries = ptrTime(now), 0

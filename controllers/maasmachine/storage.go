@@ -159,7 +159,7 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	before, unchanged := l.record.Storage, true
 	undo := func() {
 		l.record.Storage = before
-		l.Machines.Include(m.SystemID, l.mark())
+		l.Machines.StopWithholding(m.SystemID, l.mark())
 	}
 	defer func() {
 		if unchanged {
@@ -217,7 +217,7 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 	if err := l.record.Store(ctx, func() { l.record.Storage = nil }); err != nil {
 		return proceed, err
 	}
-	l.Machines.Include(id, l.mark())
+	l.Machines.StopWithholding(id, l.mark())
 	return proceed, nil
 }
 
@@ -246,12 +246,12 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 // restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
 // undone first: the machine is ours, and MAAS lets us.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.maas, l.left = m, l.Machines.LeftOn(m, l.mark())
+	l.maas, l.leftover = m, l.Machines.LeftOn(m, l.mark())
 	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
 	err := l.record.Store(ctx, func() {
 		l.record.Acquired() // The machine is found by our agent name, until it is released.
 		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}
-	}, l.recordLeft)
+	}, l.recordLeftover)
 	if err != nil {
 		return proceed, err
 	}

@@ -177,7 +177,7 @@ func Explain(err error) Problem {
 			MendRetry}
 	case errors.As(err, &otherIP):
 		return Problem{infrav1.MAASRefusedReason, otherIP.Error(), MendRetry}
-	case guard.Is[*lxd.NoSuccessorError](err):
+	case guard.Is[*lxd.FormerHostError](err):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.As(err, &unsettled):
 		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Left, CapacityRetry)}

@@ -52,7 +52,7 @@ type VMs interface {
 	// Adopt makes a VM ours on its host that MAAS composed on one of the recorded VM hosts, when MAAS has no VM hosts
 	// any more. The VM's interfaces must have the addresses, and no other. It returns the reference to that VM host,
 	// and the host as it is now; nil if MAAS has VM hosts, or if none has the VM.
-	// *NoSuccessorError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindConflict: the VM is not ours.
+	// *FormerHostError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindConflict: the VM is not ours.
 	Adopt(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error)
 	// Find reports whether the host in VM.HostRef still has a VM. An error means that MAAS can't be asked. A host that
 	// is gone has no VMs.

@@ -10,9 +10,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
 
-// NoSuccessorError means that MAAS has no VM hosts any more, and that VMs on one of them can't be reached otherwise
+// FormerHostError means that MAAS has no VM hosts any more, and that VMs on one of them can't be reached otherwise
 // yet.
-type NoSuccessorError struct {
+type FormerHostError struct {
 	// VMHost is the name of the former VM host.
 	VMHost string
 	// LXDHost is namespace/name of its object, which lacks what leads to LXD; "" if there is none.
@@ -20,7 +20,7 @@ type NoSuccessorError struct {
 }
 
 // Error names the remedy.
-func (e *NoSuccessorError) Error() string {
+func (e *FormerHostError) Error() string {
 	if e.LXDHost == "" {
 		return fmt.Sprintf("this MAAS has no VM hosts any more, and VM host %s has no LXDHost: delete its VMs in LXD",
 			e.VMHost)
@@ -38,7 +38,7 @@ func (i *images) former(ctx context.Context, vm VM) (*HostObject, error) {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
 	id, name := parseHostRef(vm.HostRef)
-	missing := &NoSuccessorError{VMHost: name}
+	missing := &FormerHostError{VMHost: name}
 	for at := range objects {
 		o := &objects[at]
 		switch {
@@ -88,7 +88,7 @@ func (i *images) adopt(ctx context.Context, vm VM, addresses []string) (*HostObj
 // ours, or our marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
 func (i *images) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
 	object, err := i.adopt(ctx, vm, vm.Addresses)
-	missing, is := errors.AsType[*NoSuccessorError](err)
+	missing, is := errors.AsType[*FormerHostError](err)
 	switch {
 	case is:
 		asked.Why, asked.Never = err, missing.LXDHost == ""

@@ -38,7 +38,7 @@ func TestAFormerVMHostIsOneForTheNamespaceOfTheVM(t *testing.T) {
 			}
 		})
 	}
-	var missing *NoSuccessorError
+	var missing *FormerHostError
 	d := &images{objects: objectsOf{former("tenant")}}
 	if _, err := d.former(t.Context(), VM{HostRef: "1/lxd-a", Namespace: "victim"}); !errors.As(err, &missing) || missing.LXDHost != "" {
 		t.Errorf("a VM of namespace victim has the LXDHost of another one: %v", err)

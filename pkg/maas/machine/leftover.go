@@ -62,7 +62,7 @@ func (s *Service) lock() (machines map[withholding]withheld, now time.Time, done
 	return s.leftovers.machines, now, s.leftovers.mu.Unlock
 }
 
-// Withhold keeps a machine from being allocated here, until Include. Its owner, by the mark of a MaasMachine, gives it
+// Withhold keeps a machine from being allocated here, until StopWithholding. Its owner, by the mark of a MaasMachine, gives it
 // back, and has not yet undone what it left on it; once another user has the machine, it can't. The caller has proven
 // that the machine is or was the owner's. The owner withholds it again in each reconcile.
 func (s *Service) Withhold(m *maas.Machine, owner string, left Leftover) {
@@ -94,8 +94,8 @@ func (s *Service) Withholds(systemID, owner string) bool {
 	return withholds
 }
 
-// Include ends Withhold.
-func (s *Service) Include(systemID, owner string) {
+// StopWithholding ends Withhold.
+func (s *Service) StopWithholding(systemID, owner string) {
 	machines, _, done := s.lock()
 	defer done()
 	delete(machines, withholding{systemID, owner})

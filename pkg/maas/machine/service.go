@@ -9,7 +9,6 @@ package machine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -157,16 +156,4 @@ func (s *Service) Deploy(
 		return machine, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)
 	}
 	return deployed, nil
-}
-
-// DeleteVM deletes a VM. The inventory shows when MAAS no longer has it, and lxd.Service.FindVM when its host no longer
-// has it.
-func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm lxd.VM) error {
-	_, err := s.inventory.Change(vm.SystemID, func(*maas.Client) (*maas.Machine, error) {
-		return nil, s.lxd.DeleteVM(ctx, permit, vm)
-	})
-	if err != nil && !errors.Is(err, maas.NotFound) {
-		return fmt.Errorf("deleting VM %s: %w", vm.SystemID, err)
-	}
-	return nil
 }

@@ -77,7 +77,7 @@ func TestReserve(t *testing.T) {
 	if !s.LeftOn(m, "b").Storage || s.LeftOn(m, "a").Storage {
 		t.Error("want its storage to be left for others, not for its owner")
 	}
-	s.Include("abc", "a")
+	s.StopWithholding("abc", "a")
 	if !s.Reserve(m, "b") {
 		t.Error("want the second owner to have it then")
 	}
