@@ -114,24 +114,26 @@ func (c *cluster) checkVersion(want string) {
 			c.Errorf("the machine %s has the image %s", m.Hostname, m.Image)
 		}
 	}
-	pods := &corev1.PodList{}
-	if err := c.workload.List(c.Context(), pods, client.InNamespace("kube-system")); err != nil {
-		c.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for _, pod := range pods.Items {
-		if !there.Has(pod.Spec.NodeName) {
-			continue // Its node has left, and Kubernetes has not collected it yet.
+	// The control plane's last act is to have kube-proxy rolled out.
+	c.wait(podsTimeout, "the pods of Kubernetes to be of "+want, func() (bool, string, error) {
+		pods := &corev1.PodList{}
+		if err := c.workload.List(c.Context(), pods, client.InNamespace("kube-system")); err != nil {
+			return false, err.Error(), nil //nolint:nilerr // the API server may be away for a moment
 		}
-		name, version, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
-		if name = name[strings.LastIndex(name, "/")+1:]; strings.HasPrefix(name, "kube-") && name != "kube-vip" {
-			seen[name] = true
-			if version != want {
-				c.Errorf("the pod %s runs %s, want %s", pod.Name, version, want)
+		var others []string
+		seen := sets.New[string]() // kube-proxy, and the three of a control plane
+		for _, pod := range pods.Items {
+			if !there.Has(pod.Spec.NodeName) {
+				continue // Its node has left, and Kubernetes has not collected it yet.
+			}
+			name, version, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
+			if name = name[strings.LastIndex(name, "/")+1:]; strings.HasPrefix(name, "kube-") && name != "kube-vip" {
+				seen.Insert(name)
+				if version != want {
+					others = append(others, pod.Name+" "+version)
+				}
 			}
 		}
-	}
-	if len(seen) != 4 {
-		c.Errorf("there are pods of %v, want those of kube-proxy and of the three of a control plane", seen)
-	}
+		return seen.Len() == 4 && len(others) == 0, fmt.Sprintf("there are %v, and of other versions %v", sets.List(seen), others), nil
+	})
 }
