@@ -171,10 +171,10 @@ func TestAMachineOfAnotherMAASUserIsProvenEachTime(t *testing.T) {
 	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 	w.deployed(m)
 	id := m.Spec.SystemID
-	w.maasCall(http.MethodPost, "machines/"+id+"/?op=set_workload_annotations", url.Values{"capmaas-management": {"another"}})
-	w.maas.ResetCalls()
 	w.setKey(otherKey)
 	w.await("it can't be annotated with the new key", m, func(context.Context) bool {
+		// With the old key it is annotated as it should be.
+		w.maasCall(http.MethodPost, "machines/"+id+"/?op=set_workload_annotations", url.Values{"capmaas-management": {"another"}})
 		return slices.ContainsFunc(w.maas.Calls().Log, func(call simulator.Call) bool {
 			return call.Op == "set_workload_annotations" && call.User == "other"
 		})
