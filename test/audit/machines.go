@@ -64,7 +64,8 @@ func (m marks) on(snapshot simulator.MachineSnapshot) string {
 		return ""
 	}
 	isVM := snapshot.VMHost != "" || snapshot.PowerType == maas.PowerTypeLXD || snapshot.Device
-	if isVM && m.name(snapshot.Hostname) {
+	// With another's agent_name it is theirs, whose name it may have kept.
+	if isVM && snapshot.AgentName == "" && m.name(snapshot.Hostname) {
 		return "its hostname"
 	}
 	return ""
