@@ -90,8 +90,8 @@ func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
 		!controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && !m.Ignores(host) && !annotations.HasPaused(host)
 }
 
-// remove deletes an object; nothing but the object is lost. One that somebody changed since it was read, say by a cordon,
-// stays until the next round, which begins at once.
+// remove deletes an object; nothing but the object is lost. One that somebody changed since it was read, say by a
+// cordon, stays until the next round, which begins at once.
 func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDHost) error {
 	key := client.ObjectKeyFromObject(host)
 	read := client.Preconditions{UID: &host.UID, ResourceVersion: &host.ResourceVersion}

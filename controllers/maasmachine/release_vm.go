@@ -71,8 +71,8 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 	return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "VM %s is being deleted", l.maas), nil
 }
 
-// deleteVM deletes a VM, after it has recorded the deletion and the VM's host. The inventory shows when MAAS no longer has
-// it, and lxd.Service.Find when its host no longer has it.
+// deleteVM deletes a VM, after it has recorded the deletion and the VM's host. The inventory shows when MAAS no longer
+// has it, and lxd.Service.Find when its host no longer has it.
 func (r *Reconciler) deleteVM(ctx context.Context, l *life, on lxd.VM, vm *maas.Machine) error {
 	l.noteAddresses(vm)
 	if err := recordDeletion(ctx, l, on.HostRef); err != nil || (on.HostFirst && on.HostRef == "") {

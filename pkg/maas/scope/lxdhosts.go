@@ -26,8 +26,8 @@ import (
 // defaultLXDPort is the port of LXD's HTTPS API.
 const defaultLXDPort = "8443"
 
-// LXDServer returns how the LXD of a host is reached, with a Secret that was read at most maxAge ago. *CredentialsError:
-// the Secret in spec.credentialsRef is missing or has no pair of certificate and key.
+// LXDServer returns how the LXD of a host is reached, with a Secret that was read at most maxAge ago.
+// *CredentialsError: the Secret in spec.credentialsRef is missing or has no pair of certificate and key.
 func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (lxdhost.Options, error) {
 	const field = "spec.credentialsRef"
 	options := publicServer(host)

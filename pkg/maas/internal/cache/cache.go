@@ -152,8 +152,8 @@ func (v *Value[T]) Drop() {
 	v.at, v.flight = time.Time{}, nil
 }
 
-// isOlder reports whether there is nothing that was requested within a time, nor a fetch under way, nor a caller that is
-// about to begin one.
+// isOlder reports whether there is nothing that was requested within a time, nor a fetch under way, nor a caller that
+// is about to begin one.
 func (v *Value[T]) isOlder(than time.Duration) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
