@@ -62,9 +62,10 @@ func (s *Service) lock() (machines map[withholding]withheld, now time.Time, done
 	return s.leftovers.machines, now, s.leftovers.mu.Unlock
 }
 
-// Withhold keeps a machine from being allocated here, until StopWithholding. Its owner, by the mark of a MaasMachine, gives
-// it back, and has not yet undone what it left on it; once another user has the machine, it can't. The caller has proven
-// that the machine is or was the owner's. The owner withholds it again in each reconcile.
+// Withhold keeps a machine from being allocated here, until StopWithholding. Its owner, by the mark of a
+// MaasMachine, gives it back, and has not yet undone what it left on it; once another user has the machine, it
+// can't. The caller has proven that the machine is or was the owner's. The owner withholds it again in each
+// reconcile.
 func (s *Service) Withhold(m *maas.Machine, owner string, left Leftover) {
 	machines, now, done := s.lock()
 	defer done()
