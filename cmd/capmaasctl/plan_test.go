@@ -225,16 +225,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("a control plane larger than each host: %+v", r.Steps)
 		}
 	})
-	t.Run("a new cluster whose zones MAAS does not have", func(t *testing.T) {
-		b := newPlanBed(t, k)
-		file := b.manifest(4, 0)
-		content, err := os.ReadFile(file)
-		b.must(err)
-		b.must(os.WriteFile(file, bytes.Replace(content, []byte("dnsDomain"), []byte("failureDomains: [zone-x], dnsDomain"), 1), 0o600))
-		if r := b.plan(exitFailed, "-f", file); len(r.Steps) != 1 || !strings.Contains(r.Steps[0].Reason, "zone-x") {
-			t.Errorf("the plan is %+v", r)
-		}
-	})
+	t.Run("a new cluster whose zones MAAS does not have", func(t *testing.T) { newPlanBed(t, k).lacksZones() })
 	t.Run("an upgrade", func(t *testing.T) {
 		b := newPlanBed(t, k)
 		b.apply(b.manifest(4, 0))
@@ -286,6 +277,18 @@ func TestPlan(t *testing.T) {
 			t.Errorf("there is no such host, and the report is %+v", r)
 		}
 	})
+}
+
+// lacksZones plans a cluster that waits for its failure domains: the reason names the zone.
+func (b *planBed) lacksZones() {
+	b.t.Helper()
+	file := b.manifest(4, 0)
+	content, err := os.ReadFile(file)
+	b.must(err)
+	b.must(os.WriteFile(file, bytes.Replace(content, []byte("dnsDomain"), []byte("failureDomains: [zone-x], dnsDomain"), 1), 0o600))
+	if r := b.plan(exitFailed, "-f", file); len(r.Steps) != 1 || !strings.Contains(r.Steps[0].Reason, "zone-x") {
+		b.t.Errorf("the plan is %+v", r)
+	}
 }
 
 func TestPlanIsCalledAsItsHelpSays(t *testing.T) {
