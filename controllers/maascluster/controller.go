@@ -58,7 +58,7 @@ type Reconciler struct {
 	Initializer Initializer
 
 	controller capicontroller.Controller
-	// told are the MaasClusters whose event Provisioned was sent.
+	// told are the MaasClusters whose event Provisioned was sent, and those that were let go.
 	told report.Once
 }
 
@@ -132,9 +132,12 @@ func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reco
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	maasCluster := &infrav1.MaasCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, maasCluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.told.Gone(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.Ignores(maasCluster) || annotations.IsExternallyManaged(maasCluster) {
+	if r.Ignores(maasCluster) || r.told.Ended(maasCluster) || annotations.IsExternallyManaged(maasCluster) {
 		return ctrl.Result{}, nil
 	}
 	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
@@ -299,7 +302,7 @@ func (r *Reconciler) reconcileDelete(
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.Scopes.Release(maasCluster)
-	r.told.Forget(maasCluster)
+	r.told.End(maasCluster)
 	r.Tell(maasCluster, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
 }

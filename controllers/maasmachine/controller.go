@@ -56,7 +56,7 @@ type Reconciler struct {
 	HostUnreachableTimeout time.Duration
 
 	controller capicontroller.Controller
-	// told are the MaasMachines whose event Provisioned was sent.
+	// told are the MaasMachines whose event Provisioned was sent, and those that were let go.
 	told report.Once
 }
 
@@ -64,9 +64,12 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
 	maasMachine := &infrav1.MaasMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, maasMachine); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.told.Gone(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.Ignores(maasMachine) {
+	if r.Ignores(maasMachine) || r.told.Ended(maasMachine) {
 		return ctrl.Result{}, nil
 	}
 	m, err := r.owners(ctx, maasMachine)
@@ -276,7 +279,7 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	}); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	r.told.Forget(m.maasMachine)
+	r.told.End(m.maasMachine)
 	r.Tell(m.maasMachine, "Deleted", "Delete", "%s", how)
 	return ctrl.Result{}, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -867,6 +868,46 @@ func TestIdleCostsOneListAMinute(t *testing.T) {
 				t.Errorf("a call failed: %v", key)
 			}
 		}
+	})
+}
+
+// A cache that still has a machine which was given back does not make MAAS be asked for it anew: it may be another user's.
+func TestAMachineThatTheCacheStillHasIsNotWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, "")
+		p.meets(obstacle{})
+		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
+		p.shownAsBefore("m")
+		if err := p.client.Delete(t.Context(), p.get("m")); err != nil {
+			t.Fatal(err)
+		}
+		p.run(time.Hour, func() bool { return p.get("m").Name == "" })
+		p.maas.ResetCalls()
+		p.wake(job{"MaasMachine", "m"}, 0)
+		p.run(time.Minute, nil)
+		if calls := p.maas.Calls(); calls.Total > 0 {
+			t.Errorf("MAAS was asked: %v", calls.ByKey)
+		}
+	})
+}
+
+// shownAsBefore makes the reconciler of MaasMachines see one as it was before it was gone.
+func (p *pace) shownAsBefore(name string) {
+	last := p.get(name)
+	p.machines.Client = interceptor.NewClient(p.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			err := c.Get(ctx, key, o, options...)
+			m, is := o.(*infrav1.MaasMachine)
+			switch {
+			case !is || key.Name != name:
+			case err == nil:
+				last = m.DeepCopy()
+			case apierrors.IsNotFound(err):
+				last.DeepCopyInto(m)
+				return nil
+			}
+			return err
+		},
 	})
 }
 

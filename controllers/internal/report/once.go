@@ -5,12 +5,16 @@ package report
 import (
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Once remembers of which objects something was told: the cache may still have them as they were before. After a
-// restart it has not, and nothing is remembered.
-type Once struct{ told sync.Map }
+// Once remembers of which objects something was told, and which were let go: the cache may still have them as they were
+// before. After a restart it has not, and nothing is remembered.
+type Once struct {
+	told  sync.Map // UIDs
+	ended sync.Map // UIDs by name
+}
 
 // First reports whether it is asked about an object for the first time.
 func (o *Once) First(object client.Object) bool {
@@ -18,5 +22,17 @@ func (o *Once) First(object client.Object) bool {
 	return !before
 }
 
-// Forget forgets an object that is deleted.
-func (o *Once) Forget(object client.Object) { o.told.Delete(object.GetUID()) }
+// End notes that the finalizer of an object was removed.
+func (o *Once) End(object client.Object) {
+	o.told.Delete(object.GetUID())
+	o.ended.Store(client.ObjectKeyFromObject(object), object.GetUID())
+}
+
+// Ended reports whether End was called for an object: nothing is left to be done for it, whatever the cache has.
+func (o *Once) Ended(object client.Object) bool {
+	uid, ended := o.ended.Load(client.ObjectKeyFromObject(object))
+	return ended && uid == object.GetUID()
+}
+
+// Gone forgets an object that the cache does not have any more.
+func (o *Once) Gone(name types.NamespacedName) { o.ended.Delete(name) }
