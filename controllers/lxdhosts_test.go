@@ -406,7 +406,7 @@ func (l *lab) checkDeletion(host *infrav1.LXDHost) {
 	l.must(there.Clone(t.Context(), lxdhost.Spec{
 		Name: "vm-1", Marks: marks, MAC: lxdhost.DeriveMAC(marks.Owner, "vm-1"), Cores: 1, MemoryMiB: 256, Bridge: "br0",
 		Root: lxdhost.Disk{Pool: "default", Bytes: 64 << 20}, Overcommit: lxdhost.Overcommit{Cores: 100, Memory: 100},
-		Boot: lxdhost.Boot{Fingerprint: image.Fingerprint},
+		Image: image.Fingerprint,
 	}, seen))
 	l.must(w.client.Delete(t.Context(), host))
 	w.hostSays(host, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.VMsOnHostReason)

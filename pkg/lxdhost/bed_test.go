@@ -129,7 +129,7 @@ func spec(name string) Spec {
 	return Spec{
 		Name: name, Marks: ours, MAC: DeriveMAC(ours.Owner, name), Cores: 1, MemoryMiB: 256,
 		Root: Disk{Pool: pool, Bytes: 64 << 20}, Bridge: "br0", Overcommit: Overcommit{Cores: 100, Memory: 100},
-		Boot: Boot{Fingerprint: tiny().Fingerprint},
+		Image: tiny().Fingerprint,
 	}
 }
 

@@ -22,20 +22,12 @@ import (
 // seedDevice is the device on which cloud-init finds what the VM's configuration has for it.
 const seedDevice = "cloud-init"
 
-// Keys of a VM's configuration that LXD writes to that device.
+// Keys of a VM's configuration that LXD writes to that device as they are, for cloud-init or whatever else reads a disk
+// of the kind NoCloud.
 const (
-	keyUserData      = "cloud-init.user-data"
-	keyNetworkConfig = "cloud-init.network-config"
+	KeyUserData      = "cloud-init.user-data"
+	KeyNetworkConfig = "cloud-init.network-config"
 )
-
-// Boot is what a VM boots, and what it is told. It is passed on as it is, to cloud-init or to whatever else reads a
-// disk of the kind NoCloud.
-type Boot struct {
-	// Fingerprint is the whole one of an image of virtual machines that the project has.
-	Fingerprint string
-	// UserData and NetworkConfig are left out where they are empty.
-	UserData, NetworkConfig string
-}
 
 // Spec is a VM to be made.
 type Spec struct {
@@ -49,14 +41,16 @@ type Spec struct {
 	MemoryMiB int64
 	// Root is the disk that the VM boots from.
 	Root Disk
-	// Boot is what is on it.
-	Boot Boot
+	// Image is what is on it: the whole fingerprint of an image of virtual machines that the project has.
+	Image string
 	// Disks are further, empty disks.
 	Disks []Disk
 	// Bridge of the host, managed by LXD or not, that the VM is attached to.
 	Bridge string
 	// Profiles of the project, applied in this order, before everything else. None: not even LXD's profile default.
 	Profiles []string
+	// Config in LXD's form, in addition to the VM's own; what is empty is left out.
+	Config map[string]string
 	// Devices in LXD's form, by name, in addition to the VM's own: root, eth0, disk1, disk2 and so on.
 	Devices map[string]map[string]string
 	// Overcommit is how much of the host may be promised.
@@ -77,7 +71,7 @@ type Overcommit struct {
 	Cores, Memory, Disk float64
 }
 
-// Clone makes a VM from the image in Spec.Boot, stopped: it boots with UEFI, without secure boot, from its root disk,
+// Clone makes a VM from Spec.Image, stopped: it boots with UEFI, without secure boot, from its root disk,
 // which is as large as wanted. Further disks are added to it afterwards.
 //
 // A VM of the name with the same marks is left as it is, but for missing further disks. Before a new one is made, Clone
@@ -191,10 +185,10 @@ func (s *session) made(name string, marks Marks) (devices, error) {
 // validate checks what LXD would not, or not at once.
 func (s Spec) validate() error {
 	// LXD takes a part of a fingerprint for the first image that begins with it.
-	sum, err := hex.DecodeString(s.Boot.Fingerprint)
+	sum, err := hex.DecodeString(s.Image)
 	switch {
 	case err != nil || len(sum) != sha256.Size:
-		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Boot.Fingerprint)
+		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Image)
 	case s.Name == "":
 		return problem(KindInvalid, "a name is needed")
 	case !s.Marks.valid():
@@ -231,16 +225,13 @@ func (s Spec) allDisks() []Disk { return append([]Disk{s.Root}, s.Disks...) }
 // them wherever Clone was interrupted.
 func (s Spec) request(bridge Bridge) api.InstancesPost {
 	config := s.Marks.config()
+	maps.Copy(config, s.Config)
+	maps.DeleteFunc(config, func(_, value string) bool { return value == "" })
 	config["limits.cpu"] = strconv.Itoa(s.Cores)
 	config["limits.memory"] = strconv.FormatInt(s.MemoryMiB<<20, 10)
 	config["security.secureboot"] = "false"
 	if volumes := s.volumes(); len(volumes) > 0 {
 		config[keyVolumes] = formatVolumes(volumes)
-	}
-	for key, value := range map[string]string{keyUserData: s.Boot.UserData, keyNetworkConfig: s.Boot.NetworkConfig} {
-		if value != "" {
-			config[key] = value
-		}
 	}
 	devices := maps.Clone(s.Devices)
 	if devices == nil {
@@ -249,7 +240,7 @@ func (s Spec) request(bridge Bridge) api.InstancesPost {
 	maps.Copy(devices, s.devices(bridge))
 	return api.InstancesPost{
 		Name: s.Name, Type: api.InstanceTypeVM,
-		Source: api.InstanceSource{Type: api.SourceTypeImage, Fingerprint: s.Boot.Fingerprint},
+		Source: api.InstanceSource{Type: api.SourceTypeImage, Fingerprint: s.Image},
 		InstancePut: api.InstancePut{
 			Profiles: append([]string{}, s.Profiles...), // LXD takes null for its profile default
 			Config:   config, Devices: devices,

@@ -83,9 +83,8 @@ func (b *bed) reading() Reading {
 // cloned is spec with an image.
 func cloned(name, fingerprint string) Spec {
 	s := spec(name)
-	s.Boot = Boot{
-		Fingerprint: fingerprint, UserData: "#cloud-config\npassword: secret\n", NetworkConfig: "version: 2\n",
-	}
+	s.Image = fingerprint
+	s.Config = map[string]string{KeyUserData: "#cloud-config\npassword: secret\n", KeyNetworkConfig: "version: 2\n"}
 	return s
 }
 
@@ -100,7 +99,7 @@ func TestTheLifeOfAClone(t *testing.T) {
 	b.counted("Start", callsOfSwitching, func() error { return b.host.Start(t.Context(), "vm", ours) })
 	seed, err := os.ReadFile(filepath.Join(b.daemon.Dir(), "virtual-machines", project+"_vm", "config.iso"))
 	b.must(err)
-	for _, want := range []string{s.Boot.UserData, s.Boot.NetworkConfig} {
+	for _, want := range s.Config {
 		if !bytes.Contains(seed, []byte(want)) {
 			t.Errorf("the VM does not get %q", want)
 		}
@@ -125,8 +124,8 @@ func (b *bed) checkClone(s Spec) {
 		return key != keyBaseImage && (strings.HasPrefix(key, "volatile.") || strings.HasPrefix(key, "image."))
 	})
 	wantConfig := map[string]string{
-		keyUserData: s.Boot.UserData, keyNetworkConfig: s.Boot.NetworkConfig,
-		keyBaseImage: s.Boot.Fingerprint, "limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
+		KeyUserData: s.Config[KeyUserData], KeyNetworkConfig: s.Config[KeyNetworkConfig],
+		keyBaseImage: s.Image, "limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
 		keyOwner: ours.Owner, keyMachine: ours.Machine, keyManagement: ours.Management,
 	}
 	if diff := cmp.Diff(wantConfig, config); diff != "" {
@@ -187,10 +186,10 @@ func TestCloneChecksWhatLXDDoesNot(t *testing.T) {
 		"more memory than there is":  {func(s *Spec) { s.MemoryMiB, s.Overcommit.Memory = seen.MemoryMiB, 1 }, KindNoRoom},
 		"a disk that is too large":   {func(s *Spec) { s.Root.Bytes = seen.Pools[0].TotalBytes }, KindNoRoom},
 		"another's name":             {func(s *Spec) { s.Name = "theirs" }, KindConflict},
-		"no image":                   {func(s *Spec) { s.Boot = Boot{} }, KindInvalid},
-		"a part of a fingerprint":    {func(s *Spec) { s.Boot.Fingerprint = fingerprint[:12] }, KindInvalid},
-		"an alias":                   {func(s *Spec) { s.Boot.Fingerprint = "tiny" }, KindInvalid},
-		"an image that is not there": {func(s *Spec) { s.Boot.Fingerprint = strings.Repeat("ab", 32) }, KindOther},
+		"no image":                   {func(s *Spec) { s.Image = "" }, KindInvalid},
+		"a part of a fingerprint":    {func(s *Spec) { s.Image = fingerprint[:12] }, KindInvalid},
+		"an alias":                   {func(s *Spec) { s.Image = "tiny" }, KindInvalid},
+		"an image that is not there": {func(s *Spec) { s.Image = strings.Repeat("ab", 32) }, KindOther},
 		"a disk below the image's":   {func(s *Spec) { s.Root.Bytes = imageBytes / 2 }, KindOther},
 		"too late":                   {func(s *Spec) { s.SendBefore = time.Now().Add(-time.Second) }, KindTooLate},
 		"its own device":             {func(s *Spec) { s.Devices = map[string]map[string]string{"cloud-init": {"type": "none"}} }, KindInvalid},

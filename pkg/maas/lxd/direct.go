@@ -203,7 +203,7 @@ func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
 		Name: spec.Hostname, Marks: spec.Marks, MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname),
 		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: object.toDisk(Disk{spec.Disk, spec.StoragePool}),
 		Disks: list.Each(spec.MoreDisks, object.toDisk), Overcommit: object.Overcommit,
-		Devices: map[string]map[string]string{},
+		Config: map[string]string{lxdhost.KeyUserData: spec.UserData}, Devices: map[string]map[string]string{},
 	}
 	maps.Copy(wanted.Devices, spec.Hardware)
 	if spec.Profile != "" {

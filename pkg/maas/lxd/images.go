@@ -80,8 +80,8 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 	}
 	wanted := toInstance(object, spec)
 	wanted.SendBefore, _ = permit.SendBefore()
-	wanted.Boot = lxdhost.Boot{Fingerprint: image.Fingerprint, UserData: spec.UserData}
-	if wanted.Boot.NetworkConfig, err = networkConfig(want, device, object.Nameservers); err != nil {
+	wanted.Image = image.Fingerprint
+	if wanted.Config[lxdhost.KeyNetworkConfig], err = networkConfig(want, device, object.Nameservers); err != nil {
 		return failed(err)
 	}
 	if err := server.Clone(ctx, wanted, seen); err != nil {

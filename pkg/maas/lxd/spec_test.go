@@ -26,7 +26,7 @@ var notAsked = map[string]map[string]string{
 		"Namespace": limitsHosts, "Cluster": limitsHosts, "Zone": limitsHosts, "ResourcePool": limitsHosts, "HostName": limitsHosts,
 		"Project": limitsHosts, "Tags": limitsHosts, "NotTags": limitsHosts, "Processors": limitsHosts, "AntiAffinity": limitsHosts,
 		"MayBeOn": limitsHosts, "NoMAASImage": "MAAS installs nothing", "Commission": "MAAS commissions no device",
-		"Image": "its fingerprint is", "UserData": "Compose adds it, and a VM with a real LXD has it",
+		"Image": "its fingerprint is",
 	},
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -185,6 +187,46 @@ func TestVMSpec(t *testing.T) {
 			t.Errorf("the group is %q, which is the workers'", got)
 		}
 	})
+}
+
+// Each field of lxdConfig is in the VM that is wanted, or it is told who reads it: one that is forgotten would do nothing.
+func TestEveryFieldOfLXDConfigIsInTheVM(t *testing.T) {
+	readElsewhere := map[string]string{".Network.Devices.LinkMode": "the links of its interfaces, once it is made"}
+	config := &infrav1.LXDMachineConfig{
+		Disks: make([]infrav1.LXDDisk, 1), Devices: make([]infrav1.LXDDevice, 1),
+		Network: infrav1.LXDNetwork{Devices: make([]infrav1.LXDNetworkDevice, 1)},
+	}
+	vm := func() lxd.VMSpec { return VMSpec("ns", infrav1.MaasMachineSpec{LXDConfig: config}) }
+	before := vm()
+	eachLeaf(reflect.ValueOf(config).Elem(), "", func(path string, leaf reflect.Value) {
+		values := []any{"7", "Required", true, int32(7), map[string]string{"a": "b"}}
+		isInVM := slices.ContainsFunc(values, func(value any) bool {
+			v := reflect.ValueOf(value)
+			if v.Kind() != leaf.Kind() {
+				return false
+			}
+			defer leaf.SetZero()
+			leaf.Set(v.Convert(leaf.Type()))
+			return !reflect.DeepEqual(before, vm())
+		})
+		if why := readElsewhere[path]; isInVM == (why != "") {
+			t.Errorf("%s is in the VM: %t; read elsewhere: %q", path, isInVM, why)
+		}
+	})
+}
+
+// eachLeaf visits the fields that have no fields, also those of the first item of a list.
+func eachLeaf(v reflect.Value, path string, visit func(path string, leaf reflect.Value)) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			eachLeaf(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
+		}
+	case v.Kind() == reflect.Slice && v.Len() > 0:
+		eachLeaf(v.Index(0), path, visit)
+	default:
+		visit(path, v)
+	}
 }
 
 func TestManagerCredentials(t *testing.T) {
