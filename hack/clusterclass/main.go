@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command clusterclass writes what is made from the ClusterClass capmaas: the classes of other distributions, which have
-// their own templates in place of kubeadm's, and the reference of the variables, as Markdown, with purpose, allowed
-// values, and which machines a change replaces.
+// Command clusterclass writes those fields of variables into the ClusterClass capmaas that an object has, too, and what
+// is made from it: the classes of other distributions, which have their own templates in place of kubeadm's, and the
+// reference of the variables, as Markdown, with purpose, allowed values, and which machines a change replaces.
 package main
 
 import (
@@ -22,19 +22,26 @@ import (
 )
 
 func main() {
+	crds := flag.String("crds", "charts/capmaas/files/crds", "directory of the CRDs")
 	dir := flag.String("dir", "clusterclass", "directory of the ClusterClasses")
 	out := flag.String("out", "docs/variables.md", "file for the reference of the variables")
 	flag.Parse()
-	if err := run(*dir, *out); err != nil {
+	if err := run(*crds, *dir, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "clusterclass:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, out string) error {
+func run(crds, dir, out string) error {
 	path := filepath.Join(dir, "clusterclass-capmaas.yaml")
 	content, err := os.ReadFile(path)
 	if err != nil {
+		return err
+	}
+	if content, err = fill(content, crds); err != nil {
+		return fmt.Errorf("filling in %s: %w", path, err)
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return err
 	}
 	class, err := readClass(content)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ spec:
           required: [name]
           properties:
             name: {type: string, description: Its name, example: a, enum: [a, b|c]}
+            note: {type: string, description: A note., example: b}
             disks:
               type: array
               description: Its disks.
@@ -40,7 +42,7 @@ spec:
               items:
                 type: object
                 description: A disk.
-                properties: {gb: {type: integer, description: Its size., default: 4, example: 5, minimum: 1, maximum: 2147483647}}
+                properties: {gb: {type: integer, description: Its size., default: 4, minimum: 1, maximum: 2147483647}}
     - name: domain
       required: true
       schema:
@@ -60,8 +62,9 @@ const reference = "\n## domain\n\nWhere it is.\n\n- domain stays\n\nIt can't be 
 	"\n## size\n\nHow large.\n\nChanging it replaces workers. For example:\n\n```yaml\n- name: size\n  value: {disks: [{gb: 4}], name: \"1\"}\n```\n" +
 	"\n| field | type | default | meaning | example |\n|---|---|---|---|---|\n" +
 	"| `disks` | list of objects |  | Its disks.<br>*0 to 3 items* |  |\n" +
-	"| `disks[].gb` | integer | `4` | Its size.<br>*At least 1* | `5` |\n" +
-	"| `name` | string |  | Required. Its name.<br>*One of `a`, `b\\|c`* | `a` |\n"
+	"| `disks[].gb` | integer | `4` | Its size.<br>*At least 1* | `4` |\n" +
+	"| `name` | string |  | Required. Its name.<br>*One of `a`, `b\\|c`* | `a` |\n" +
+	"| `note` | string |  | A note. | `b` |\n"
 
 func TestReference(t *testing.T) {
 	read, err := readClass([]byte(class))
@@ -89,7 +92,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		"no description of a variable": "description: How large.",
 		"no description of a field":    "description: Its name, ",
 		"no example of a variable":     "example: maas",
-		"no example of a field":        ", example: 5",
+		"no example of a field":        ", example: b",
 	} {
 		read, err := readClass([]byte(strings.Replace(class, gone, "", 1)))
 		if err != nil {
@@ -105,8 +108,42 @@ func TestNoClass(t *testing.T) {
 	if _, err := readClass([]byte("kind: ConfigMap\n")); err == nil {
 		t.Error("a class is found where there is none")
 	}
-	if err := run(filepath.Join(t.TempDir(), "none.yaml"), filepath.Join(t.TempDir(), "out.md")); err == nil {
+	if err := run(t.TempDir(), filepath.Join(t.TempDir(), "none.yaml"), filepath.Join(t.TempDir(), "out.md")); err == nil {
 		t.Error("a file is read that does not exist")
+	}
+}
+
+// The fields of a variable are those of the kind, as far as a variable can have them.
+func TestFieldsOfAKind(t *testing.T) {
+	crds := t.TempDir()
+	kind := func(lxd string) {
+		t.Helper()
+		text := "spec: {versions: [{schema: {openAPIV3Schema: {properties: {spec: {properties: {lxd: " + lxd + "}}}}}}]}\n"
+		if err := os.WriteFile(filepath.Join(crds, "infrastructure.cluster.x-k8s.io_ms.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const before, after = "a:\n  # spec.lxd of ms, by hack/clusterclass; do not edit.\n", "  # End.\nb: 1\n"
+	kind(`{properties: {disks: {type: array, maxItems: 2, x-kubernetes-list-type: atomic, items: {type: string}}}}`)
+	got, err := fill([]byte(before+"  old: {}\n"+after), crds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before+"  disks:\n    items:\n      type: string\n    maxItems: 2\n    type: array\n"+after, string(got)); diff != "" {
+		t.Errorf("the class (-want +got):\n%s", diff)
+	}
+	for what, lxd := range map[string]string{
+		"a rule across fields is left out": `{properties: {a: {type: string}}, x-kubernetes-validations: [{rule: has(self.a)}]}`,
+		"a required field is left out":     `{properties: {a: {type: string}}, required: [a]}`,
+		"nothing is filled in":             `{type: object}`,
+	} {
+		kind(lxd)
+		if _, err := fill([]byte(before+after), crds); err == nil {
+			t.Error(what)
+		}
+	}
+	if _, err := fill([]byte("b: 1\n"), crds); err == nil {
+		t.Error("a class is taken that lost its section")
 	}
 }
 

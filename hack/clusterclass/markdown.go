@@ -35,7 +35,7 @@ func write(class *clusterv1.ClusterClass, distributions []*Distribution) ([]byte
 	variables := slices.Clone(class.Spec.Variables)
 	slices.SortFunc(variables, func(a, b clusterv1.ClusterClassVariable) int { return strings.Compare(a.Name, b.Name) })
 	for _, v := range variables {
-		if err := checkDescribed(v.Name, v.Schema.OpenAPIV3Schema); err != nil {
+		if err := checkDescribed(v.Name, v.Schema.OpenAPIV3Schema, parse(v.Schema.OpenAPIV3Schema.Example)); err != nil {
 			return nil, err
 		}
 		schema := v.Schema.OpenAPIV3Schema
@@ -80,7 +80,7 @@ func writeVariable(b *bytes.Buffer, class *clusterv1.ClusterClass, v clusterv1.C
 		effect = "It can't be changed once it is set"
 	}
 	fmt.Fprintf(b, "\n%s. For example:\n\n```yaml\n- name: %s\n  value: %s\n```\n", effect, v.Name, value(schema.Example))
-	rows := fieldsOf("", schema)
+	rows := fieldsOf("", schema, parse(schema.Example))
 	if len(rows) == 0 {
 		return
 	}
@@ -90,8 +90,9 @@ func writeVariable(b *bytes.Buffer, class *clusterv1.ClusterClass, v clusterv1.C
 	}
 }
 
-// fieldsOf returns the rows of a table of the fields below a schema, depth first.
-func fieldsOf(path string, schema clusterv1.JSONSchemaProps) []string {
+// fieldsOf returns the rows of a table of the fields below a schema, depth first. What has no example of its own has
+// that in the example of the whole.
+func fieldsOf(path string, schema clusterv1.JSONSchemaProps, whole any) []string {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field := schema.Properties[name]
@@ -103,21 +104,43 @@ func fieldsOf(path string, schema clusterv1.JSONSchemaProps) []string {
 		for _, rule := range rules(field) {
 			what += "<br>*" + rule + "*"
 		}
-		example := ""
-		if field.Example != nil {
+		example, inWhole := "", in(whole, name)
+		switch {
+		case field.Example != nil:
 			example = code(value(field.Example))
+		case isLeaf(field) && inWhole != nil:
+			example = code(flow(inWhole))
 		}
 		given := ""
 		if field.Default != nil {
 			given = code(value(field.Default))
 		}
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", fieldPath, typeOf(field), given, cell(what), cell(example)))
-		rows = append(rows, fieldsOf(fieldPath+".", field)...)
+		rows = append(rows, fieldsOf(fieldPath+".", field, inWhole)...)
 		if field.Items != nil {
-			rows = append(rows, fieldsOf(fieldPath+"[].", *field.Items)...)
+			rows = append(rows, fieldsOf(fieldPath+"[].", *field.Items, inWhole)...)
 		}
 	}
 	return rows
+}
+
+// in returns the field of an object, or that of the first in a list that has it; nil if none has it.
+func in(example any, name string) any {
+	switch example := example.(type) {
+	case map[string]any:
+		return example[name]
+	case []any:
+		for _, item := range example {
+			if found := in(item, name); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+func isLeaf(schema clusterv1.JSONSchemaProps) bool {
+	return len(schema.Properties) == 0 && schema.Items == nil
 }
 
 // rules returns the constraints on a value, in words. Those on the items of a list are among them, those on the fields
@@ -180,11 +203,15 @@ func value(v *apiextensionsv1.JSON) string {
 	if v == nil {
 		return ""
 	}
-	var read any
-	if err := json.Unmarshal(v.Raw, &read); err != nil {
-		return string(v.Raw)
+	return flow(parse(v))
+}
+
+// parse returns a value that was read as a part of a schema, and so is JSON; nil if there is none.
+func parse(v *apiextensionsv1.JSON) (value any) {
+	if v != nil {
+		_ = json.Unmarshal(v.Raw, &value)
 	}
-	return flow(read)
+	return value
 }
 
 // flow returns a value in YAML's flow style.
@@ -212,24 +239,25 @@ func flow(v any) string {
 func code(s string) string { return "`" + s + "`" }
 
 // cell is text in a table.
-func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+func cell(s string) string { return strings.NewReplacer("|", `\|`, "\n", " ").Replace(s) }
 
-// checkDescribed refuses a schema without a description of a value, or without an example.
-func checkDescribed(path string, schema clusterv1.JSONSchemaProps) error {
+// checkDescribed refuses a schema without a description of a value, or of which neither an example nor a rule shows one.
+func checkDescribed(path string, schema clusterv1.JSONSchemaProps, example any) error {
 	if schema.Description == "" {
 		return fmt.Errorf("%s has no description", path)
 	}
-	field, variable := len(schema.Properties) == 0 && schema.Items == nil, !strings.ContainsAny(path, ".[")
-	if (field || variable) && schema.Example == nil && !strings.HasSuffix(path, "[]") {
+	isVariable := !strings.ContainsAny(path, ".[")
+	isShown := len(rules(schema)) > 0 || schema.Type == "boolean" || strings.HasSuffix(path, "[]")
+	if schema.Example == nil && (isVariable || isLeaf(schema) && example == nil && !isShown) {
 		return fmt.Errorf("%s has no example", path)
 	}
 	for name, field := range schema.Properties {
-		if err := checkDescribed(path+"."+name, field); err != nil {
+		if err := checkDescribed(path+"."+name, field, in(example, name)); err != nil {
 			return err
 		}
 	}
 	if schema.Items != nil {
-		return checkDescribed(path+"[]", *schema.Items)
+		return checkDescribed(path+"[]", *schema.Items, example)
 	}
 	return nil
 }
