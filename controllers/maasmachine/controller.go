@@ -390,13 +390,6 @@ func (r *Reconciler) change(
 	return l.record.Call(ctx, op, do, also...)
 }
 
-// tellMachine is change for a call about the machine alone.
-func (r *Reconciler) tellMachine(
-	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit, *maas.Machine) error,
-) error {
-	return r.change(ctx, l, op, func(ctx context.Context, permit maas.Permit) error { return do(ctx, permit, l.maas) })
-}
-
 // stillWanted returns a conflict, as the record does, if a VM's MaasMachine is being deleted, or is another one of
 // its name, since this reconcile read it: a compose, or the wait for a turn, may have taken minutes.
 func (r *Reconciler) stillWanted(ctx context.Context, l *life) error {

@@ -176,12 +176,6 @@ func (r *Reconciler) annotation(ctx context.Context, l *life) (outcome, error) {
 	return proceed, r.annotate(ctx, l)
 }
 
-func (r *Reconciler) annotate(ctx context.Context, l *life) error {
-	return r.change(ctx, l, record.Annotate, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.Mark(ctx, permit, l.Identity(), l.maas)
-	})
-}
-
 // observation reports the machine's state in the status.
 func (r *Reconciler) observation(ctx context.Context, l *life) (outcome, error) {
 	m := l.MaasMachine

@@ -4,8 +4,6 @@ package maasmachine
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +19,7 @@ import (
 // first call, or, if only MAAS will change them, without one. What another object of ours left on the machine is undone
 // first.
 func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
-	wanted, before := l.Interfaces(), arrangement(l.MaasMachine)
+	wanted, before := l.Interfaces(), arrangement(l.MaasMachine.Annotations)
 	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isReread(l)) {
 		return proceed, nil
 	}
@@ -84,57 +82,3 @@ func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangeme
 
 // isReread reports whether MAAS reads the interfaces of bare metal from the machine while it runs.
 func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.Spec.HardwareSync) }
-
-// undoInterfaces undoes what an object of ours did to the interfaces of a machine that is ours now, and not deployed:
-// MAAS keeps bonds, VLANs, links and MTUs on a released one. A static address that goes with them is undone, too. What
-// others made of it stays.
-func (r *Reconciler) undoInterfaces(
-	ctx context.Context, l *life, before *machine.Arrangement, address string,
-) (outcome, error) {
-	err := r.change(ctx, l, record.Arrange, func(ctx context.Context, permit maas.Permit) error {
-		return r.notRestored(l, l.Machines.RestoreInterfaces(ctx, permit, l.maas.SystemID, before, address))
-	})
-	if err != nil {
-		return proceed, err
-	}
-	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the interfaces of machine %s are as before",
-		l.maas.SystemID), l.record.Forget(ctx, infrav1.InterfacesAnnotation)
-}
-
-// notRestored emits an event if MAAS refuses to restore an interface, which is no reason to keep the machine. Other
-// errors are returned.
-func (r *Reconciler) notRestored(l *life, err error) error {
-	refused, is := errors.AsType[*machine.NotRestoredError](err)
-	if !is {
-		return err
-	}
-	r.Warn(l.MaasMachine, "InterfaceNotRestored", "Delete",
-		"machine %s: %s: restore its networking configuration in MAAS", l.maas, refused.Error())
-	return nil
-}
-
-// leftover returns what was done to the machine, and is undone once it is back in the pool.
-func leftover(l *life) machine.Leftover {
-	return machine.Leftover{
-		Address: l.MaasMachine.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangement(l.MaasMachine),
-		Storage: l.record.StorageOn(l.maas.SystemID) != nil,
-	}
-}
-
-// arrangement returns what is recorded about the machine's interfaces; nil if there is nothing, or nothing readable.
-func arrangement(m *infrav1.MaasMachine) *machine.Arrangement { return arrangementIn(m.Annotations) }
-
-// arrangementIn is arrangement for the annotations of a MaasMachine.
-func arrangementIn(annotations map[string]string) *machine.Arrangement {
-	a := &machine.Arrangement{}
-	if json.Unmarshal([]byte(annotations[infrav1.InterfacesAnnotation]), a) != nil {
-		return nil
-	}
-	return a
-}
-
-func annotateArrangement(m client.Object, a *machine.Arrangement) {
-	if text, err := json.Marshal(a); err == nil {
-		record.SetAnnotation(m, infrav1.InterfacesAnnotation, string(text))
-	}
-}

@@ -146,7 +146,7 @@ type heir struct {
 // leftover returns what was done to the machine, and is undone once it is back in the pool.
 func (h *heir) leftover() machine.Leftover {
 	return machine.Leftover{
-		Address: h.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangementIn(h.Annotations),
+		Address: h.Annotations[infrav1.StaticIPAnnotation], Interfaces: arrangement(h.Annotations),
 		Storage: h.Storage != nil,
 	}
 }

@@ -244,16 +244,6 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) 
 	}, l.recordLeftover)
 }
 
-// recordLeftover records what another object of ours has left on the machine.
-func (l *life) recordLeftover(m client.Object) {
-	if l.leftover.Address != "" {
-		record.SetAnnotation(m, infrav1.StaticIPAnnotation, l.leftover.Address)
-	}
-	if l.leftover.Interfaces != nil {
-		annotateArrangement(m, l.leftover.Interfaces)
-	}
-}
-
 // giveBack releases a machine that was acquired twice, or is of the wrong kind. Nothing was deployed on it.
 func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
 	defer l.Inventory.Forget(extra.SystemID)
@@ -273,11 +263,4 @@ func (r *Reconciler) giveAllBack(ctx context.Context, l *life, only *maas.Machin
 		l.record.Acquired()
 	}
 	return err
-}
-
-// notOursAnyMore emits an event that the machine is another user's now, and does not change it.
-func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
-	r.Warn(l.MaasMachine, infrav1.MachineNotOursReason, "Delete", "machine %s is no longer ours; it is not changed", m)
-	l.foreign = m
-	return proceed, nil
 }

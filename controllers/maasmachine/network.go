@@ -222,24 +222,6 @@ func (r *Reconciler) network(ctx context.Context, l *life) (outcome, error) {
 	return proceed, err
 }
 
-// takeOff removes a static address that an object of ours has put on a machine that is ours now, and not deployed.
-func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outcome, error) {
-	return report.Retry(report.UnknownRetry, infrav1.NotReadyReason, "the address %s is removed from machine %s", address,
-			l.maas.SystemID), r.change(ctx, l, record.Link, func(ctx context.Context, permit maas.Permit) error {
-			return l.Machines.TakeOff(ctx, permit, l.maas, address)
-		})
-}
-
-// leftAddress returns the static address that another object of ours has left on a machine, unless it is ours; "" if
-// there is none.
-func leftAddress(l *life) string {
-	address := l.MaasMachine.Annotations[infrav1.StaticIPAnnotation]
-	if address == "" || l.IsLXD() || address == l.MaasMachine.Status.StaticIP || !machine.HasAddress(l.maas, address) {
-		return ""
-	}
-	return address
-}
-
 // addresses returns the machine's addresses for Cluster API and kubelet, those that the cluster prefers first.
 func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.MachineAddress, error) {
 	preferred, err := l.AddressPreference(ctx)

@@ -16,7 +16,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
@@ -60,19 +59,11 @@ var erases = map[infrav1.EraseMode]maas.Erase{
 // releaseBareMetal releases the machine; it is done when the machine is back in the pool with its former network. Each
 // attempt uses spec.release: a machine whose disks could not be erased is not released unless the spec allows it.
 func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, error) {
-	// Once in the pool, the machine must lose what is left on it before another of our objects allocates it.
-	if onItsWay.Has(l.maas.Status) {
-		if _, err := r.remember(ctx, l, l.maas, leftover(l)); err != nil {
-			return proceed, err
-		}
-	}
 	switch {
-	case l.maas.Status == maas.StatusDiskErasing:
-		return r.watchErase(l, r.Clock.Now()), nil
-	case onItsWay.Has(l.maas.Status):
-		return r.watchRelease(l, r.Clock.Now()), nil
 	case backInPool.Has(l.maas.Status):
 		return r.inPool(ctx, l)
+	case onItsWay.Has(l.maas.Status):
+		return r.watch(ctx, l)
 	}
 	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
 	if err != nil {
@@ -96,70 +87,12 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 	if out := r.pauseAfterFailure(l, r.Clock.Now()); out.Waits() {
 		return out.Within(wait.Jitter(out.Problem().RetryAfter, 0.1)), nil
 	}
-	if out, err := r.undoWhileOurs(ctx, l); err != nil || out.Waits() {
-		return out, err
+	if l.maas.Status == maas.StatusAllocated { // MAAS lets us, and in the pool a late call would hit the next user's.
+		if out, err := r.undo(ctx, l, leftover(l).On(l.maas)); err != nil || out.Waits() {
+			return out, err
+		}
 	}
 	return r.releaseNow(ctx, l)
-}
-
-// inPool waits until nothing that was asked for can hit the machine any more, and undoes what is left on it. Its
-// storage layout follows in restoration.
-func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
-	l.Machines.Quarantine.BackInPool(l.maas)
-	may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
-	if err != nil {
-		return proceed, err
-	}
-	if left := l.record.Unsettled(); left > 0 {
-		return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason,
-			"the response to a request for machine %s was lost; waiting, because MAAS may still acquire or change it",
-			l.maas.SystemID), nil
-	}
-	left := leftover(l).On(l.maas)
-	switch {
-	case !may:
-		r.notUndone(l, l.maas.SystemID)
-		return proceed, nil
-	case left.Interfaces == nil && left.Address == "":
-		return proceed, nil
-	case l.maas.Status == maas.StatusNew:
-		return r.undo(ctx, l, left) // Nobody gets it before it is commissioned.
-	}
-	return r.claimToUndo(ctx, l)
-}
-
-// undoing is the phase in which a machine that was released is ours once more, until its network is as before.
-const undoing = "undoing"
-
-// claimToUndo acquires a machine in the pool once more: MAAS changes the network of a deployed one not at all, and a
-// call that takes effect late must not hit the next user's. It is released as one that was never deployed.
-func (r *Reconciler) claimToUndo(ctx context.Context, l *life) (outcome, error) {
-	l.record.Enter(undoing, r.Clock.Now())
-	if out, err := r.claimNow(ctx, l, l.maas.SystemID); err != nil || out.Waits() {
-		return out, err
-	}
-	return report.Wait(report.UnknownRetry, infrav1.ReleasingReason,
-		"machine %s is acquired once more, until its network is as before", l.maas), nil
-}
-
-// undoWhileOurs undoes on a machine that is not deployed what MAAS keeps on a released one: in the pool a late call
-// would hit the next user's.
-func (r *Reconciler) undoWhileOurs(ctx context.Context, l *life) (outcome, error) {
-	if !deployable(l.maas) {
-		return proceed, nil
-	}
-	return r.undo(ctx, l, leftover(l).On(l.maas))
-}
-
-// undo undoes interfaces and a static address on a machine that nobody else can get.
-func (r *Reconciler) undo(ctx context.Context, l *life, left machine.Leftover) (outcome, error) {
-	switch {
-	case left.Interfaces != nil:
-		return r.undoInterfaces(ctx, l, left.Interfaces, left.Address)
-	case left.Address != "":
-		return r.takeOff(ctx, l, left.Address)
-	}
-	return proceed, nil
 }
 
 // isOursToRelease proves that the machine is ours. Once MAAS was asked to release it, the agent name may be gone though
@@ -223,6 +156,13 @@ func (r *Reconciler) releaseNow(ctx context.Context, l *life) (outcome, error) {
 		r.startRelease(ctx, l)
 }
 
+// tellMachine is change for a call about the machine alone.
+func (r *Reconciler) tellMachine(
+	ctx context.Context, l *life, op record.Op, do func(context.Context, maas.Permit, *maas.Machine) error,
+) error {
+	return r.change(ctx, l, op, func(ctx context.Context, permit maas.Permit) error { return do(ctx, permit, l.maas) })
+}
+
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
@@ -264,6 +204,12 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	return nil
 }
 
+func (r *Reconciler) annotate(ctx context.Context, l *life) error {
+	return r.change(ctx, l, record.Annotate, func(ctx context.Context, permit maas.Permit) error {
+		return l.Machines.Mark(ctx, permit, l.Identity(), l.maas)
+	})
+}
+
 // Phases since the first request for the release: MAAS releases the machine, or erases its disks.
 const (
 	releasing   = "releasing"
@@ -280,6 +226,18 @@ func (l *life) enterRelease(phase string, now time.Time) {
 
 // releaseBegan reports whether MAAS was asked for the release of a machine that was proven to be ours.
 func releaseBegan(l *life) bool { return l.record.In(releasing, diskErasing, undoing) }
+
+// watch waits until the machine is in the pool. Then it must lose what is left on it before another of our objects
+// allocates it.
+func (r *Reconciler) watch(ctx context.Context, l *life) (outcome, error) {
+	if _, err := r.remember(ctx, l, l.maas, leftover(l)); err != nil {
+		return proceed, err
+	}
+	if l.maas.Status == maas.StatusDiskErasing {
+		return r.watchErase(l, r.Clock.Now()), nil
+	}
+	return r.watchRelease(l, r.Clock.Now()), nil
+}
 
 // watchRelease waits while MAAS is releasing the machine, and emits a warning event if that takes too long.
 func (r *Reconciler) watchRelease(l *life, now time.Time) outcome {
@@ -419,4 +377,11 @@ func ptrTime(t time.Time) *metav1.Time {
 func waitForUnlock(l *life) outcome {
 	return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
 		"machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas)
+}
+
+// notOursAnyMore emits an event that the machine is another user's now, and does not change it.
+func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
+	r.Warn(l.MaasMachine, infrav1.MachineNotOursReason, "Delete", "machine %s is no longer ours; it is not changed", m)
+	l.foreign = m
+	return proceed, nil
 }

@@ -197,51 +197,6 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	return "", err
 }
 
-// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If
-// another user has it, it is theirs as it is.
-func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, error) {
-	if l.record.Storage == nil {
-		return proceed, nil
-	}
-	id := l.record.Storage.SystemID
-	free, err := l.Machines.Free(ctx, id)
-	if err != nil && !errors.Is(err, maas.NotFound) {
-		return proceed, err
-	}
-	if free != nil && l.record.Storage.IsOn(machine.Partitions(free)) {
-		out, err := r.restoreStorage(ctx, l, free)
-		if err != nil || out.Waits() {
-			return out, err
-		}
-	}
-	if err := l.record.Store(ctx, func() { l.record.Storage = nil }); err != nil {
-		return proceed, err
-	}
-	l.Machines.StopWithholding(id, l.mark())
-	return proceed, nil
-}
-
-// restoreStorage restores the layout of a machine in the pool that has the one that was set.
-func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Machine) (outcome, error) {
-	may, err := r.mayUndo(ctx, l, free.SystemID)
-	if err != nil {
-		return proceed, err
-	}
-	if !may {
-		r.notUndone(l, free.SystemID)
-		return proceed, nil
-	}
-	l.Machines.Withhold(free, l.mark(), machine.Leftover{Storage: true})
-	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.RestoreStorage(ctx, permit, free)
-	})
-	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
-		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
-			"another user just took machine %s, whose storage was to be as before; reading it again", free.SystemID), nil
-	}
-	return proceed, err
-}
-
 // returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is
 // restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
 // undone first: the machine is ours, and MAAS lets us.
@@ -255,11 +210,9 @@ func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine
 	if err != nil {
 		return proceed, err
 	}
-	if before := arrangement(l.MaasMachine); before != nil {
-		return r.undoInterfaces(ctx, l, before, leftAddress(l)) // The next reconcile adopts the machine, and gives it back.
-	}
-	if left := leftAddress(l); left != "" {
-		return r.takeOff(ctx, l, left)
+	left := machine.Leftover{Interfaces: arrangement(l.MaasMachine.Annotations), Address: leftAddress(l)}
+	if out, err := r.undo(ctx, l, left); err != nil || out.Waits() {
+		return out, err // The next reconcile adopts the machine, and gives it back.
 	}
 	if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil {
 		return proceed, err
