@@ -20,17 +20,16 @@ import (
 // checkMAAS checks a region.
 func checkMAAS(ctx context.Context, o options) checks {
 	var found checks
-	client := o.region
 	answers, usable := found.region(ctx, o, o.testVMHost)
 	if !answers {
 		return found
 	}
-	found.names(ctx, client, o)
-	found.subnets(ctx, client)
-	found.domains(ctx, client, o.dnsDomain)
-	found.rights(ctx, client, o.resourcePool)
+	found.names(ctx, o)
+	found.subnets(ctx, o.region)
+	found.domains(ctx, o.region, o.dnsDomain)
+	found.rights(ctx, o.region, o.resourcePool)
 	if o.testVMHost && usable {
-		found.registration(ctx, client, o)
+		found.registration(ctx, o)
 	}
 	return found
 }
@@ -122,9 +121,9 @@ func (c *checks) vmHosts(ctx context.Context, client *maas.Client, needed bool) 
 }
 
 // names checks the wanted zone and resource pool, and lists the existing ones. It returns false if one does not exist.
-func (c *checks) names(ctx context.Context, client *maas.Client, o options) bool {
-	zone := c.oneOf(ctx, "zone", machine.MissingZone, o.zone, client.ListZones)
-	pool := c.oneOf(ctx, "resource-pool", machine.MissingPool, o.resourcePool, client.ListResourcePools)
+func (c *checks) names(ctx context.Context, o options) bool {
+	zone := c.oneOf(ctx, "zone", machine.MissingZone, o.zone, o.region.ListZones)
+	pool := c.oneOf(ctx, "resource-pool", machine.MissingPool, o.resourcePool, o.region.ListResourcePools)
 	return zone && pool
 }
 
@@ -197,22 +196,17 @@ func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
 	if pool != "" {
 		pools = slices.DeleteFunc(pools, func(p maas.Ref) bool { return p.Name != pool })
 	}
-	version, err := client.Version(ctx)
-	if err != nil {
-		c.refused("rights", err)
-		return
-	}
 	found, err := rights.Survey(ctx, rights.Direct{Client: client}, pools)
 	if err != nil {
 		c.refused("rights", err)
 		return
 	}
 	for _, one := range found {
-		c.right(one, pool, version)
+		c.right(one, pool)
 	}
 }
 
-func (c *checks) right(f rights.Finding, pool string, version maas.Version) {
+func (c *checks) right(f rights.Finding, pool string) {
 	name, where := f.Name, ""
 	if len(f.Pools) > 0 {
 		where = " in " + strings.Join(f.Pools, ", ")
@@ -223,7 +217,7 @@ func (c *checks) right(f rights.Finding, pool string, version maas.Version) {
 	case f.Answer == rights.Unknown:
 		c.unknown(name, "%s%s: no machine there is free, so MAAS does not tell whether the key may", f.What, where)
 	case f.Answer == rights.Absent:
-		c.no(name, "for VMs, give the LXDs to the provider as LXDHosts", "MAAS %s has no VM hosts", version)
+		c.no(name, "for VMs, give the LXDs to the provider as LXDHosts", "this MAAS has no VM hosts")
 	case len(f.Missing) == 0:
 		c.no(name, "for this, use the key of an administrator", "the key may not: %s", f.What)
 	default:

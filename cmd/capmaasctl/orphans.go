@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
@@ -76,15 +75,14 @@ func (o *options) completeOrphans(*pflag.FlagSet) {
 func findOrphans(ctx context.Context, o options, s surroundings) result {
 	r := &orphanReport{Command: "orphans", Delete: o.remove, Orphans: []orphan{}}
 	defer r.sumUp()
-	a := &audit{maas: o.region, kubernetes: o.cluster}
-	found, err := a.settled(ctx, o.settleTime, s)
+	found, err := o.settledOrphans(ctx, s)
 	if err != nil {
 		r.Problem, r.Remedy = explainAll(err)
 		return r
 	}
 	r.Orphans = append(r.Orphans, list.Each(found, newOrphan)...)
 	if o.remove {
-		a.removeAll(ctx, r.Orphans, o, s)
+		o.removeOrphans(ctx, r.Orphans, s)
 	}
 	return r
 }
@@ -97,52 +95,46 @@ func explainAll(err error) (problem, remedy string) {
 	return maas.Explain(err)
 }
 
-// audit is one MAAS and one management cluster.
-type audit struct {
-	maas       *maas.Client
-	kubernetes client.Client
-}
-
-// claims reads Kubernetes.
-func (a *audit) claims(ctx context.Context) (*orphans.Claims, error) {
-	management, err := orphanaudit.ManagementID(ctx, a.kubernetes)
+// claims reads what the management cluster claims.
+func (o *options) claims(ctx context.Context) (*orphans.Claims, error) {
+	management, err := orphanaudit.ManagementID(ctx, o.cluster)
 	if err != nil {
 		return nil, err
 	}
-	claims, _, err := orphanaudit.ReadClaims(ctx, a.kubernetes, management, "")
+	claims, _, err := orphanaudit.ReadClaims(ctx, o.cluster, management, "")
 	return claims, err
 }
 
-// search returns what looks like an orphan now, sorted by hostname.
-func (a *audit) search(ctx context.Context) ([]orphans.Finding, error) {
-	machines, err := orphans.List(ctx, a.maas)
+// searchOrphans returns what looks like an orphan now, sorted by hostname.
+func (o *options) searchOrphans(ctx context.Context) ([]orphans.Finding, error) {
+	machines, err := orphans.List(ctx, o.region)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := a.claims(ctx)
+	claims, err := o.claims(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := orphans.Recorded(ctx, a.maas, claims.Audit(machines))
+	found, err := orphans.Recorded(ctx, o.region, claims.Audit(machines))
 	slices.SortFunc(found, func(a, b orphans.Finding) int {
 		return strings.Compare(a.Machine.Hostname, b.Machine.Hostname)
 	})
 	return found, err
 }
 
-// settled searches twice: a machine that is an orphan only for a moment is none.
-func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroundings) ([]orphans.Finding, error) {
-	first, err := a.search(ctx)
-	if err != nil || len(first) == 0 || settleTime == 0 {
+// settledOrphans searches twice: a machine that is an orphan only for a moment is none.
+func (o *options) settledOrphans(ctx context.Context, s surroundings) ([]orphans.Finding, error) {
+	first, err := o.searchOrphans(ctx)
+	if err != nil || len(first) == 0 || o.settleTime == 0 {
 		return first, err
 	}
-	fmt.Fprintf(s.err, "%d machine(s) look like orphans; looking again in %s\n", len(first), settleTime)
+	fmt.Fprintf(s.err, "%d machine(s) look like orphans; looking again in %s\n", len(first), o.settleTime)
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(settleTime):
+	case <-time.After(o.settleTime):
 	}
-	second, err := a.search(ctx)
+	second, err := o.searchOrphans(ctx)
 	return slices.DeleteFunc(second, func(f orphans.Finding) bool {
 		return !slices.ContainsFunc(first, func(old orphans.Finding) bool {
 			return old.Machine.SystemID == f.Machine.SystemID
@@ -150,13 +142,13 @@ func (a *audit) settled(ctx context.Context, settleTime time.Duration, s surroun
 	}), err
 }
 
-// removeAll removes one orphan after the other.
-func (a *audit) removeAll(ctx context.Context, found []orphan, o options, s surroundings) {
-	remover := &orphans.Remover{Client: a.maas, Claims: a.claims, Vouched: o.vouched}
+// removeOrphans removes one orphan after the other.
+func (o *options) removeOrphans(ctx context.Context, found []orphan, s surroundings) {
+	remover := &orphans.Remover{Client: o.region, Claims: o.claims, Vouched: o.vouched}
 	answers := &answers{questions: s.err, in: bufio.NewReader(s.in)}
 	for i := range found {
 		one := &found[i]
-		if one.Outcome, one.Message = mayRemove(ctx, *one, o, answers); one.Outcome != "" {
+		if one.Outcome, one.Message = o.mayRemove(ctx, one, answers); one.Outcome != "" {
 			continue
 		}
 		done, err := remover.Remove(ctx, one.SystemID)
@@ -173,7 +165,7 @@ func (a *audit) removeAll(ctx context.Context, found []orphan, o options, s surr
 }
 
 // mayRemove returns an empty outcome if the machine may be removed, else the outcome.
-func mayRemove(ctx context.Context, one orphan, o options, answers *answers) (outcome, message string) {
+func (o *options) mayRemove(ctx context.Context, one *orphan, answers *answers) (outcome, message string) {
 	switch {
 	case one.Locked:
 		return outcomeLeft, "it is locked: unlock it in MAAS first"

@@ -38,11 +38,11 @@ func checkVMHost(ctx context.Context, o options) checks {
 	if _, usable := found.region(ctx, o, true); !usable {
 		return found
 	}
-	switch named := found.names(ctx, o.region, o); {
+	switch named := found.names(ctx, o); {
 	case !o.apply:
-		found.registration(ctx, o.region, o)
+		found.registration(ctx, o)
 	case named:
-		found.register(ctx, o.region, o)
+		found.register(ctx, o)
 	}
 	return found
 }
@@ -56,8 +56,8 @@ func registrationOf(o options) vmhosts.Registration {
 }
 
 // registration checks how the node is registered.
-func (c *checks) registration(ctx context.Context, client *maas.Client, o options) {
-	wanted, service := registrationOf(o), vmhosts.NewService(client)
+func (c *checks) registration(ctx context.Context, o options) {
+	wanted, service := registrationOf(o), vmhosts.NewService(o.region)
 	host, changes, err := service.Check(ctx, wanted)
 	if err == nil && host != nil {
 		// Again, because it may be registered twice, and the data of the one helps to find the other.
@@ -141,12 +141,12 @@ func (c *checks) place(name, wanted, is string) {
 }
 
 // register brings the node's registration up to date, using LXD's socket for the certificate.
-func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
+func (c *checks) register(ctx context.Context, o options) {
 	node := c.connect(ctx, o.socket)
 	if node == nil || !c.listens(ctx, node, o) || !c.unmistakable(ctx, node) {
 		return
 	}
-	service, wanted, name := vmhosts.NewService(client), registrationOf(o), certificatePrefix+o.project
+	service, wanted, name := vmhosts.NewService(o.region), registrationOf(o), certificatePrefix+o.project
 	ours := func(stored, _ string) bool { return stored == name }
 	earlier, err := node.Earlier(ctx, ours, nil)
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 		return
 	}
 	wanted.Earlier = earlier
-	if wanted, err = withKeys(ctx, client, service, wanted); err != nil {
+	if wanted, err = withKeys(ctx, o.region, service, wanted); err != nil {
 		c.notRegistered(err)
 		return
 	}
@@ -177,7 +177,7 @@ func (c *checks) register(ctx context.Context, client *maas.Client, o options) {
 	default:
 		c.ok("vm-host", "it is registered as %s", nameOf(result.Host))
 	}
-	c.condition(awaitResources(ctx, client, result.Host), o, err)
+	c.condition(awaitResources(ctx, o.region, result.Host), o, err)
 	// Certificates of earlier tries, whose keys are lost.
 	if err := node.Distrust(ctx, ours, []byte(wanted.Certificate)); err != nil {
 		c.lxdFailed(err)

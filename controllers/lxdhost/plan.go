@@ -4,7 +4,6 @@ package lxdhost
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,7 +102,4 @@ func dnsName(name string) string {
 	return strings.TrimRight(joined[:min(len(joined), maxName)], "-.")
 }
 
-func shortHash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:3])
-}
+func shortHash(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:6] }

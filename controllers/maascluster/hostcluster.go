@@ -5,9 +5,7 @@ package maascluster
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -104,7 +102,7 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	objects, err := charts.Initializer(charts.Values{
 		Namespace: clusters.InitializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
 		StorageBackend: string(config.StorageBackend), StorageSize: config.StorageSize, NetworkBridge: config.NetworkBridge,
-		Zone: config.Zone, ResourcePool: config.ResourcePool, CredentialsHash: hashOf(credentials),
+		Zone: config.Zone, ResourcePool: config.ResourcePool, CredentialsHash: credentials.ID(),
 	})
 	if err != nil {
 		return fmt.Errorf("rendering the initializer: %w", err)
@@ -128,12 +126,6 @@ func refusalOf(object client.Object, err error) string {
 		return cmp.Or(string(apierrors.ReasonForError(err)), "no response")
 	}
 	return report.Brief(err.Error())
-}
-
-// hashOf changes with the credentials, so that the pods are replaced, and does not reveal the key.
-func hashOf(c maas.Config) string {
-	sum := sha256.Sum256([]byte(c.ID()))
-	return hex.EncodeToString(sum[:8])
 }
 
 // credentialObjects returns the objects that the initializer's pods mount. They hold only the data for access to MAAS.

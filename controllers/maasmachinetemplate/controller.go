@@ -43,9 +43,6 @@ import (
 )
 
 const (
-	mebibyte = 1 << 20       // the unit of MAAS for memory
-	gigabyte = 1_000_000_000 // the unit of MAAS for disks
-
 	// DefaultDelay is a good Reconciler.Delay. The figures of LXDHosts are read twice a minute.
 	DefaultDelay = 15 * time.Second
 	// delayJitter spreads the templates: up to this part of the delay is added to it.
@@ -191,10 +188,10 @@ func resources(cores, memory, disk int) corev1.ResourceList {
 		list[corev1.ResourceCPU] = *resource.NewQuantity(int64(cores), resource.DecimalSI)
 	}
 	if memory > 0 {
-		list[corev1.ResourceMemory] = *resource.NewQuantity(int64(memory)*mebibyte, resource.BinarySI)
+		list[corev1.ResourceMemory] = *resource.NewQuantity(int64(memory)<<20, resource.BinarySI)
 	}
 	if disk > 0 {
-		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk)*gigabyte, resource.DecimalSI)
+		list[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(int64(disk), resource.Giga)
 	}
 	if len(list) == 0 {
 		return nil

@@ -42,12 +42,7 @@ var (
 		[]string{"condition", "status", "reason"}, nil)
 )
 
-const (
-	mebibyte = 1 << 20       // the unit of LXDHosts for memory
-	gigabyte = 1_000_000_000 // the unit of LXDHosts for disks
-
-	roleControlPlane, roleWorker = "control-plane", "worker"
-)
+const roleControlPlane, roleWorker = "control-plane", "worker"
 
 // Objects are named namespace/name: a label named namespace would be taken for that of the manager's pod.
 var (
@@ -185,8 +180,8 @@ func (m *Collector) collectHosts(ctx context.Context, metrics chan<- prometheus.
 			if figures == nil {
 				continue
 			}
-			for resource, value := range map[string]int64{"cores": figures.Cores, "memory_bytes": figures.Memory * mebibyte,
-				"disk_bytes": figures.Disk * gigabyte} {
+			for resource, value := range map[string]int64{"cores": figures.Cores, "memory_bytes": figures.Memory << 20,
+				"disk_bytes": figures.Disk * 1_000_000_000} {
 				metrics <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, float64(value),
 					append(labels[:len(labels):len(labels)], resource)...)
 			}

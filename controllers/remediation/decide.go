@@ -58,11 +58,9 @@ func waits(condition, reason, format string, args ...any) *verdict {
 	return &verdict{"", condition, reason, fmt.Sprintf(format, args...)}
 }
 
-// start decides whether the machine is switched off and on, now or later, or the Machine is replaced.
+// start decides whether the machine is switched off and on, now or later, or the Machine is replaced, where withoutMAAS
+// does not.
 func start(f facts) *verdict {
-	if v := withoutMAAS(f); v != nil {
-		return v
-	}
 	if v := unfit(f); v != nil {
 		return v
 	}
@@ -77,7 +75,7 @@ func start(f facts) *verdict {
 	return begins(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", f.machine)
 }
 
-// withoutMAAS is what start decides whatever MAAS says of the machine; nil if that matters.
+// withoutMAAS is what is decided whatever MAAS says of the machine; nil if that matters.
 func withoutMAAS(f facts) *verdict {
 	tries := ptr.Deref(f.spec.PowerCycle.Tries, infrav1.DefaultPowerCycleTries)
 	switch {

@@ -4,7 +4,7 @@ package guard
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 )
 
 // Server identifies a MAAS or an LXD by how our credentials reach it. Nothing that a server says of itself is part of
@@ -20,8 +20,7 @@ func ServerAt(address string, certificate []byte) Server {
 	if len(certificate) == 0 {
 		return Server{at: address}
 	}
-	sum := sha256.Sum256(certificate)
-	return Server{at: address, certificate: hex.EncodeToString(sum[:])}
+	return Server{at: address, certificate: fmt.Sprintf("%x", sha256.Sum256(certificate))}
 }
 
 // Address returns the address.

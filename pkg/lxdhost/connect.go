@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -54,8 +53,7 @@ func (o Options) Client() (fingerprint string, ends time.Time) {
 	if err != nil {
 		return "", time.Time{}
 	}
-	sum := sha256.Sum256(keys.Leaf.Raw)
-	return hex.EncodeToString(sum[:]), keys.Leaf.NotAfter
+	return fmt.Sprintf("%x", sha256.Sum256(keys.Leaf.Raw)), keys.Leaf.NotAfter
 }
 
 // Host is a project on an LXD host. It keeps connections for the next call, until Close, and makes new ones when they

@@ -5,8 +5,8 @@ package lxdhost
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -215,6 +215,5 @@ func (o Options) key() string {
 	// Strings can be marshalled.
 	parts, _ := json.Marshal([]string{o.Address, o.Project, string(o.ServerCertificate), string(o.ClientCertificate),
 		string(o.ClientKey)})
-	sum := sha256.Sum256(parts)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(parts))
 }

@@ -6,10 +6,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -326,8 +326,7 @@ func (m Mark) Of(fingerprint, alias string) string {
 		return ""
 	}
 	parts, _ := json.Marshal([]any{m.management, m.project, m.server, fingerprint, alias}) // They can be marshalled.
-	sum := sha256.Sum256(parts)
-	return hex.EncodeToString(sum[:]) + " " + alias
+	return fmt.Sprintf("%x %s", sha256.Sum256(parts), alias)
 }
 
 // Alias returns under which alias an image was brought; false if it was not, or has another name, too, which somebody

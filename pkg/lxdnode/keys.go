@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -75,8 +74,7 @@ func Fingerprint(certificate []byte) (string, error) {
 }
 
 func fingerprint(certificate *x509.Certificate) string {
-	sum := sha256.Sum256(certificate.Raw)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(certificate.Raw))
 }
 
 // parseCertificate reads a certificate in PEM.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -37,8 +36,7 @@ func (e *ConfigError) Error() string { return e.Field + ": " + e.Problem }
 
 // ID is different for each identity and does not reveal the key.
 func (c Config) ID() string {
-	sum := sha256.Sum256([]byte(c.Endpoint + "\x00" + c.APIKey + "\x00" + string(c.CABundle)))
-	return hex.EncodeToString(sum[:8])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(c.Endpoint+"\x00"+c.APIKey+"\x00"+string(c.CABundle))))[:16]
 }
 
 // KeyID is different for each API key and does not reveal it: it is made of the consumer and the token, without the
@@ -48,8 +46,7 @@ func (c Config) KeyID() string {
 	if len(parts) != 3 {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(parts[0] + ":" + parts[1]))
-	return hex.EncodeToString(sum[:4])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(parts[0]+":"+parts[1])))[:8]
 }
 
 // Where identifies the region: identities with the same value see the same MAAS. It is the URL's host and path in their

@@ -77,9 +77,7 @@ type SubnetAddress struct {
 
 // SubnetAddresses returns the addresses of a subnet that something has (GET subnets/{id}/ op=ip_addresses).
 func (c *Client) SubnetAddresses(ctx context.Context, subnetID int) ([]SubnetAddress, error) {
-	return ask[[]SubnetAddress](ctx, c, call{
-		method: http.MethodGet, endpoint: "subnets/{id}/", args: []string{strconv.Itoa(subnetID)}, op: "ip_addresses",
-	})
+	return askSubnet[SubnetAddress](ctx, c, subnetID, "ip_addresses")
 }
 
 // PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
@@ -97,16 +95,16 @@ func (r Range) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.En
 
 // UsedRanges returns the used ranges of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
 func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
-	return c.ranges(ctx, subnetID, "reserved_ip_ranges")
+	return askSubnet[Range](ctx, c, subnetID, "reserved_ip_ranges")
 }
 
 // FreeRanges returns the free ranges of a subnet (GET subnets/{id}/ op=unreserved_ip_ranges).
 func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) {
-	return c.ranges(ctx, subnetID, "unreserved_ip_ranges")
+	return askSubnet[Range](ctx, c, subnetID, "unreserved_ip_ranges")
 }
 
-func (c *Client) ranges(ctx context.Context, subnetID int, op string) ([]Range, error) {
-	return ask[[]Range](ctx, c, call{method: http.MethodGet, endpoint: "subnets/{id}/",
+func askSubnet[T any](ctx context.Context, c *Client, subnetID int, op string) ([]T, error) {
+	return ask[[]T](ctx, c, call{method: http.MethodGet, endpoint: "subnets/{id}/",
 		args: []string{strconv.Itoa(subnetID)}, op: op})
 }
 

@@ -56,8 +56,8 @@ type Factory struct {
 	secrets cache.Values[client.ObjectKey, secret]
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
-	// verdicts are what MAAS said of the keys of LXDHosts, by identity.
-	verdicts cache.Values[string, verdict]
+	// verdicts are why MAAS refuses the keys of LXDHosts, by identity; nil: it accepts the key.
+	verdicts cache.Values[string, error]
 	// All identities share these, which tell the servers apart: see guard.Key.
 	refresher *lxd.HostRefresher
 	ledger    *lxd.Ledger

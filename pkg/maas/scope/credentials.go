@@ -193,28 +193,22 @@ func (f *Factory) secret(
 	return found.data, found.missing
 }
 
-// verdict is what MAAS says of a key; nil: it accepts it.
-type verdict struct{ refusal error }
-
 // accepted returns an error unless MAAS accepts the key of an LXDHost, or did so lately.
 func (f *Factory) accepted(ctx context.Context, host *infrav1.LXDHost, config maas.Config) error {
-	ask := func(ctx context.Context) (verdict, error) {
+	ask := func(ctx context.Context) (refusal, err error) {
 		region, err := f.useForHost(host, config)
 		if err == nil {
 			_, err = region.Inventory.Zones(ctx, trustKey)
 		}
 		if ctx.Err() != nil {
-			return verdict{}, err
+			return nil, err
 		}
-		return verdict{err}, nil
+		return err, nil
 	}
 	verdicts := f.verdicts.Within(config.ID(), trustKey, maxVerdicts)
-	said, err := verdicts.Get(ctx, trustKey, ask)
-	if err == nil && said.refusal != nil {
-		said, err = verdicts.Get(ctx, doubtKey, ask)
+	refusal, err := verdicts.Get(ctx, trustKey, ask)
+	if err == nil && refusal != nil {
+		refusal, err = verdicts.Get(ctx, doubtKey, ask)
 	}
-	if err != nil {
-		return err
-	}
-	return said.refusal
+	return cmp.Or(err, refusal)
 }
