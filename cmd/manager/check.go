@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return 0
 	} else if err != nil || flags.NArg() > 0 {
-		fmt.Fprintf(errOut, "manager %s: %v\n", checkCommand, errors.Join(err, unexpected(flags.Args())))
+		fmt.Fprintf(errOut, "manager %s: %v\n", checkCommand, cmp.Or(err, fmt.Errorf("unexpected argument %q", flags.Arg(0))))
 		return 2
 	}
 	code := 0
@@ -66,13 +67,6 @@ func runCheck(ctx context.Context, args []string, out, errOut io.Writer) int {
 		fmt.Fprintf(out, "ok     %s: %s\n", check.about, found)
 	}
 	return code
-}
-
-func unexpected(args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("unexpected argument %q", args[0])
 }
 
 // needed are the kinds that the manager works with, by API version.

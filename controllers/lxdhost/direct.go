@@ -70,7 +70,9 @@ func (r *Reconciler) read(ctx context.Context, host *infrav1.LXDHost) (lxdhost.O
 	guard.At(ctx, options.Server())
 	reading, err := r.Scopes.LXD.Read(ctx, options, r.Interval/2)
 	if err == nil {
-		showCertificate(&host.Status, options)
+		fingerprint, expires := options.Client()
+		host.Status.ClientCertificate = &infrav1.LXDClientCertificate{Fingerprint: fingerprint,
+			Expires: metav1.NewTime(expires)}
 	}
 	return options, reading, err
 }

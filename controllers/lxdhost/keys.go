@@ -7,23 +7,15 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 )
 
 // expiresSoon is how long before its end a client certificate is reported. The initializer renews its own then.
 const expiresSoon = 30 * 24 * time.Hour
-
-// showCertificate shows the client certificate that LXD accepted.
-func showCertificate(status *infrav1.LXDHostStatus, options lxdhost.Options) {
-	fingerprint, expires := options.Client()
-	status.ClientCertificate = &infrav1.LXDClientCertificate{Fingerprint: fingerprint, Expires: metav1.NewTime(expires)}
-}
 
 // markKeys sets KeysCurrent, once LXD has accepted a client certificate.
 func markKeys(host *infrav1.LXDHost) {

@@ -62,7 +62,7 @@ func wasOf(host *infrav1.LXDHost, s *sighting, views map[string]*view) bool {
 func (s *sighting) names(isOwn bool) []string {
 	name := dnsName(s.Name)
 	if !isOwn {
-		name += "-" + shortHash(s.where)
+		name += fmt.Sprintf("-%x", sha256.Sum256([]byte(s.where)))[:7]
 	}
 	return []string{name, fmt.Sprintf("%s-%d", name, s.ID)}
 }
@@ -101,5 +101,3 @@ func dnsName(name string) string {
 	}
 	return strings.TrimRight(joined[:min(len(joined), maxName)], "-.")
 }
-
-func shortHash(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:6] }

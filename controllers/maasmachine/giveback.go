@@ -33,7 +33,8 @@ func (r *Reconciler) GiveBack(
 	if m.original, err = r.original(ctx, m); err != nil {
 		return false, 0, err
 	}
-	result, err := r.letGo(ctx, m, r.keptRelease(), func(string) (ctrl.Result, error) {
+	release := []step{r.deletionLookup, r.release, r.restoration}
+	result, err := r.letGo(ctx, m, release, func(string) (ctrl.Result, error) {
 		done = true
 		return ctrl.Result{}, nil
 	})
@@ -48,9 +49,6 @@ func (r *Reconciler) GiveBack(
 	}
 	return false, result.RequeueAfter, err
 }
-
-// keptRelease releases a machine that was kept to MAAS's pool.
-func (r *Reconciler) keptRelease() []step { return []step{r.deletionLookup, r.release, r.restoration} }
 
 // former returns the MaasMachine that a machine had. Kubernetes does not have it.
 func former(maasCluster *infrav1.MaasCluster, kept record.KeptMachine) *infrav1.MaasMachine {

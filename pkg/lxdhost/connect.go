@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -143,16 +142,12 @@ func (o Options) security() (*tls.Config, error) {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &keys, nil },
 		InsecureSkipVerify:   true, // LXD's certificate is self-signed: it is compared below
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if !isCertificate(state.PeerCertificates, pinned) {
+			if chain := state.PeerCertificates; len(chain) == 0 || !bytes.Equal(chain[0].Raw, pinned) {
 				return errPin
 			}
 			return nil
 		},
 	}, nil
-}
-
-func isCertificate(chain []*x509.Certificate, der []byte) bool {
-	return len(chain) > 0 && bytes.Equal(chain[0].Raw, der)
 }
 
 // Server returns the LXD that the options are for: the one at the address, with the certificate.

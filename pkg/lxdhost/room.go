@@ -22,8 +22,8 @@ const stateBytes = 100 << 20
 // check checks what LXD would not: it finds a missing bridge only when the VM is started, and never looks for room or
 // for a MAC address that is in use. It returns the bridge.
 func (r *Reading) check(spec Spec) (Bridge, error) {
-	if err := checkMAC(spec, r.MACs); err != nil {
-		return Bridge{}, err
+	if name, is := r.MACs[spec.MAC.String()]; is && name != spec.Name { // What was read may be older than its deletion.
+		return Bridge{}, problem(KindMACInUse, "the instance %s has the MAC address %s", name, spec.MAC)
 	}
 	bridge := list.Find(r.Bridges, func(b Bridge) bool { return b.Name == spec.Bridge })
 	if bridge == nil {
@@ -46,13 +46,6 @@ func macAddresses(instances []api.Instance) map[string]string {
 		}
 	}
 	return all
-}
-
-func checkMAC(spec Spec, taken map[string]string) error {
-	if name, is := taken[spec.MAC.String()]; is && name != spec.Name { // What was read may be older than its deletion.
-		return problem(KindMACInUse, "the instance %s has the MAC address %s", name, spec.MAC)
-	}
-	return nil
 }
 
 // checkRoom compares a VM with the host and with the project's limits. LXD keeps to the limits, too, but returns only

@@ -7,8 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -90,7 +91,7 @@ func (s *Service) Ensure(
 	case len(current) > 0:
 		s.unserved[fqdn] = true
 	}
-	if sameAddresses(current, addresses) && (len(wanted) == 0 || !dangles(record)) {
+	if sets.New(current...).Equal(sets.New(addresses...)) && (len(wanted) == 0 || !dangles(record)) {
 		return current, false, nil
 	}
 	if err := s.write(ctx, permit, fqdn, record, addresses); err != nil {
@@ -163,11 +164,4 @@ func (s *Service) delete(ctx context.Context, permit maas.Permit, fqdn string, r
 		return fmt.Errorf("deleting the DNS record %s: %w", fqdn, err)
 	}
 	return nil
-}
-
-func sameAddresses(a, b []string) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
 }

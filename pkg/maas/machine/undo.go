@@ -138,7 +138,8 @@ func (a *Arrangement) restore(
 // isOurs reports whether a link was there before, or is one that we make, or that MAAS makes where there is none, or of
 // what it found on the machine.
 func (a *Arrangement) isOurs(link maas.Link, before InterfaceBefore, address string) bool {
-	if a.Reread || slices.Contains(before.Links, linkBefore(link)) || isNone(linkBefore(link)) {
+	if a.Reread || slices.Contains(before.Links, linkBefore(link)) ||
+		linkBefore(link) == (LinkBefore{Mode: maas.LinkModeLinkUp}) {
 		return true
 	}
 	if link.Mode == maas.LinkModeStatic && address != "" && maas.SameAddress(link.IPAddress, address) {
@@ -149,9 +150,6 @@ func (a *Arrangement) isOurs(link maas.Link, before InterfaceBefore, address str
 			(nic.Subnet == "" || (link.Subnet != nil && link.Subnet.CIDR == nic.Subnet))
 	})
 }
-
-// isNone reports whether a link is the one that MAAS gives interfaces that have no other.
-func isNone(link LinkBefore) bool { return link == LinkBefore{Mode: maas.LinkModeLinkUp} }
 
 // relink returns the next call that brings an interface to its former VLAN and links. In another VLAN it loses its
 // links.

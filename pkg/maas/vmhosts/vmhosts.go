@@ -380,13 +380,8 @@ func (n *Node) isShown(h maas.VMHost) bool { return n.SystemID != "" && h.Host.S
 
 // Has reports whether a power address is the node's.
 func (n *Node) Has(powerAddress string) bool {
-	return slices.Contains(n.Addresses, hostOf(powerAddress))
-}
-
-// hostOf returns the host in an address.
-func hostOf(address string) string {
-	host, _, _ := net.SplitHostPort(normal(address))
-	return host
+	host, _, _ := net.SplitHostPort(normal(powerAddress))
+	return slices.Contains(n.Addresses, host)
 }
 
 func (r Registration) params() maas.VMHostParams {
