@@ -49,16 +49,22 @@ type imageHost struct {
 	wanted   []string // names of images
 	cordoned bool
 	mark     lxdhost.Mark
+	// disputed are names of images that hosts have different ones of.
+	disputed []string
+	transfers
+}
 
+// transfers is what became of those of a host, whatever is read of it.
+type transfers struct {
 	busy bool // a transfer is under way
 	// sends is how many hosts read an image from this one.
 	sends int
 	// changed is when a transfer ended: what was read before does not count. again is when the next one may begin.
 	changed, again time.Time
+	// failed has when the last transfer from another host failed: any other is tried first.
+	failed map[client.ObjectKey]time.Time
 	// unneeded has since when nobody needs an image that was brought, by fingerprint.
 	unneeded map[string]time.Time
-	// disputed are names of images that hosts have different ones of.
-	disputed []string
 }
 
 // transfer is what is to be done for a host: an image comes from another host, or goes.
@@ -165,10 +171,9 @@ func (i *images) note(key client.ObjectKey, now imageHost, at time.Time) (disput
 	}
 	before := i.hosts[key]
 	if before == nil {
-		before = &imageHost{unneeded: map[string]time.Time{}}
+		before = &imageHost{transfers: transfers{failed: map[client.ObjectKey]time.Time{}}}
 	}
-	now.busy, now.sends, now.changed, now.again, now.unneeded = before.busy, before.sends, before.changed, before.again,
-		before.unneeded
+	now.transfers = before.transfers
 	i.hosts[key] = &now
 	for _, alias := range now.wanted {
 		if fingerprints, _ := i.offers(key, alias, at); len(fingerprints) > 1 && now.reading.Image(alias).Fingerprint == "" {
@@ -235,7 +240,8 @@ func (i *images) offers(
 	}
 	slices.Sort(fingerprints)
 	slices.SortFunc(from, func(a, b client.ObjectKey) int {
-		return cmp.Or(cmp.Compare(i.hosts[a].sends, i.hosts[b].sends), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(to.failed[a].Compare(to.failed[b]), cmp.Compare(i.hosts[a].sends, i.hosts[b].sends),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(fingerprints), from
 }
@@ -285,7 +291,7 @@ func (i *images) ended(t *transfer, at time.Time, err error) {
 	host := i.hosts[t.to]
 	host.busy, host.changed = false, at
 	if err != nil {
-		host.again = at.Add(imageRetry)
+		host.again, host.failed[t.from] = at.Add(imageRetry), at
 	}
 	if from := i.hosts[t.from]; from != nil {
 		from.sends--

@@ -72,9 +72,9 @@ func TestWhichImageAHostGets(t *testing.T) {
 		"none that it has":                 {imageHost{reading: with(anImage("1", "u")), wanted: []string{"u"}}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
 		"none under a name that it has":    {imageHost{reading: with(anImage("2", "u")), wanted: []string{"u"}}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
 		"none while it takes no VMs":       {imageHost{reading: with(), wanted: []string{"u"}, cordoned: true}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
-		"none while one is under way":      {imageHost{reading: with(), wanted: []string{"u"}, busy: true}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
-		"none soon after a failure":        {imageHost{reading: with(), wanted: []string{"u"}, again: noon.Add(1)}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
-		"none before it was read again":    {imageHost{reading: with(), wanted: []string{"u"}, changed: noon.Add(1)}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
+		"none while one is under way":      {imageHost{reading: with(), wanted: []string{"u"}, transfers: transfers{busy: true}}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
+		"none soon after a failure":        {imageHost{reading: with(), wanted: []string{"u"}, transfers: transfers{again: noon.Add(1)}}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
+		"none before it was read again":    {imageHost{reading: with(), wanted: []string{"u"}, transfers: transfers{changed: noon.Add(1)}}, map[client.ObjectKey]imageHost{hostKey("b"): has}, "", false},
 		"none where others have different": {wants, map[client.ObjectKey]imageHost{hostKey("b"): has, hostKey("c"): {reading: with(anImage("2", "u"))}}, "", true},
 	} {
 		i := &images{hosts: map[client.ObjectKey]*imageHost{}}
@@ -126,6 +126,27 @@ func TestTransfersAreFew(t *testing.T) {
 	i.hosts[hostKey("a")].seen = noon.Add(imageRetry)
 	if i.next(hostKey("b"), noon.Add(imageRetry+time.Second)) == nil {
 		t.Error("it does not begin anew")
+	}
+}
+
+// What one host did not give is asked of another one next.
+func TestAnImageIsTriedFromAnotherHost(t *testing.T) {
+	i := &images{}
+	for _, name := range []string{"a", "b", "c"} {
+		now := imageHost{reading: with(anImage("1", "u")), seen: noon}
+		if name == "c" {
+			now.reading, now.wanted = with(), []string{"u"}
+		}
+		i.note(hostKey(name), now, noon)
+	}
+	for n, from := range []string{"a", "b", "a"} {
+		at := noon.Add(time.Duration(n) * time.Minute)
+		i.hosts[hostKey("c")].again, i.hosts[hostKey("c")].changed = at, noon
+		next := i.next(hostKey("c"), at)
+		if next == nil || next.from != hostKey(from) {
+			t.Fatalf("attempt %d is %+v, want it from %s", n, next, from)
+		}
+		i.ended(next, at, io.ErrUnexpectedEOF)
 	}
 }
 

@@ -242,7 +242,10 @@ func (h *Host) CopyImage(ctx context.Context, image ImageCopy, other *Host) erro
 
 // secret returns what lets another host read an image.
 func (h *Host) secret(ctx context.Context, doing, fingerprint string) (secret string, err error) {
-	err = h.inImages(ctx, doing, func(s *session) error {
+	err = h.in(ctx, "image", doing, func(s *session) error {
+		if err := s.turn.asks(); err != nil {
+			return err
+		}
 		given, err := s.client.CreateImageSecret(fingerprint)
 		if err == nil {
 			secret, _ = given.Get().Metadata["secret"].(string)
