@@ -279,7 +279,8 @@ func TestAVMThatWasLeftAndThatAnotherUserTookIsTheirs(t *testing.T) {
 }
 
 // An LXDHost is away longer than a deletion waits for it. MAAS keeps the device of a VM that may run, so that nobody gets
-// its address, but where Kubernetes gave the address. When the host is back, VM and device go.
+// its address, but where Kubernetes gave the address. When the host is back, VM and device go, also if the LXDHost is being
+// deleted, and that last.
 func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
@@ -307,11 +308,14 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	if w.deviceOf(m) == nil || w.deviceOf(static) != nil {
 		t.Errorf("MAAS has the devices %v, of %s and %s", w.devices(), m.Spec.SystemID, static.Spec.SystemID)
 	}
+	if err := w.client.Delete(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Daemon.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.eventUp(host, "LeftVMDeleted")
-	w.saysNothingLeft(host)
+	w.goes(host)
 	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)
 	}

@@ -548,3 +548,23 @@ func TestTheMirrorInAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// A VM host that a list lacks, as that of a proxy or of a MAAS that is being restored, is not gone: its LXDHost is cordoned,
+// and knows which VMs were left there.
+func TestAVMHostThatAListLacksIsNotGone(t *testing.T) {
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.mirror(testingclock.NewFakePassiveClock(time.Now()), time.Nanosecond)
+	w.await("three LXDHosts", &infrav1.LXDHost{}, func(ctx context.Context) bool { m.Sync(ctx); return len(w.mirrored()) == 3 })
+	if _, err := w.maas.AddFault(simulator.Fault{
+		Method: http.MethodGet, Endpoint: "vm-hosts/", Status: http.StatusOK, Body: "[]", Headers: map[string]string{"Content-Type": "application/json"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		m.Sync(t.Context())
+	}
+	if n := len(w.mirrored()); n != 3 {
+		t.Errorf("%d LXDHosts", n)
+	}
+}

@@ -172,27 +172,41 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 	return false, nil
 }
 
-// awaitMachines lets a host without VMs go when no MaasMachine may be making one there.
+// awaitMachines lets a host without VMs go when no MaasMachine may be making one there, and MAAS has no device of one.
 func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
 	there, err := readObjects(ctx, r.Client)
 	if err != nil {
 		return false, err
 	}
 	host.Status.VMs, host.Status.Clusters = ptr.To[int32](0), nil
-	var names []string
+	names, what := []string(nil), "MaasMachine(s) that may have a VM on this host"
 	for _, m := range there.lxd {
 		if mayBeOn(m, host, there) {
 			names = append(names, client.ObjectKeyFromObject(m).String())
 		}
 	}
 	if len(names) == 0 {
+		names, what = leftOn(host), "VM(s) that were left on this host, and have a device in MAAS"
+	}
+	if len(names) == 0 {
 		return true, r.letGo(ctx, host)
 	}
 	slices.Sort(names)
-	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason,
-		"waiting for %d MaasMachine(s) that may have a VM on this host: %s", len(names), text.List(names, maxNamed))
+	report.SetFalse(host, infrav1.SchedulableCondition, infrav1.VMsOnHostReason, "waiting for %d %s: %s", len(names), what,
+		text.List(names, maxNamed))
 	summarize(host)
 	return false, nil
+}
+
+// leftOn returns the VMs that were left on a host and whose devices MAAS still has, but for those that a person decides
+// about: only what the LXDHost remembers makes their names and addresses free. A record that can't be read holds nothing.
+func leftOn(host *infrav1.LXDHost) []string {
+	recorded, err := record.OfHost(host)
+	if err != nil {
+		return nil
+	}
+	waits := list.Where(recorded.Left, func(vm record.LeftVM) bool { return vm.Device != "" && vm.Kept == "" })
+	return list.Each(waits, func(vm record.LeftVM) string { return vm.Hostname })
 }
 
 // mayBeOn reports whether a MaasMachine's VM may be on a host, or be made there: one that may use the host, and whose

@@ -4,6 +4,7 @@ package lxdhost
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -158,7 +160,7 @@ func (m *Mirror) views(ctx context.Context, regions []*scope.Region, there *exis
 type view struct {
 	asked
 	hosts map[int]maas.VMHost // by id
-	// complete: no identity sees another VM host.
+	// complete: no identity sees another VM host, and MAAS has none that lists lack.
 	complete bool
 	// gone: this MAAS has no VM hosts any more.
 	gone bool
@@ -187,8 +189,13 @@ func (m *Mirror) look(ctx context.Context, before asked, round int, regions []*s
 				v.hosts[host.ID] = host
 			}
 		}
-		if !slices.ContainsFunc(mirrored, func(id int) bool { _, listed := v.hosts[id]; return !listed }) {
+		if len(v.missing(mirrored)) == 0 {
 			break
+		}
+	}
+	if v.complete {
+		if err := proveGone(ctx, regions[0], v.missing(mirrored)); err != nil {
+			v.complete, v.problem = false, err.Error()
 		}
 	}
 	if v.problem != "" && v.problem != before.problem && !v.gone && ctx.Err() == nil {
@@ -198,6 +205,24 @@ func (m *Mirror) look(ctx context.Context, before asked, round int, regions []*s
 	v.empty = (v.problem == "" || v.gone) && len(v.hosts) == 0 && len(mirrored) == 0
 	v.overdue = m.Clock.Since(v.answered) > patience
 	return v
+}
+
+// missing returns those of the VM hosts that no list has.
+func (v *view) missing(ids []int) []int {
+	return list.Where(ids, func(id int) bool { _, listed := v.hosts[id]; return !listed })
+}
+
+// proveGone returns nil if MAAS has none of the VM hosts (GET vm-hosts/{id}/): that lists lack them is no proof.
+func proveGone(ctx context.Context, region *scope.Region, ids []int) error {
+	for _, id := range ids {
+		switch _, err := region.Inventory.Client().GetVMHost(ctx, id); {
+		case err == nil:
+			return fmt.Errorf("the list of VM hosts lacks VM host %d, which MAAS has", id)
+		case !errors.Is(err, maas.NotFound):
+			return fmt.Errorf("looking whether VM host %d is gone: %w", id, err)
+		}
+	}
+	return nil
 }
 
 // list lists the VM hosts, or, now and then, their machines instead: the VM hosts may be older then. has reports
