@@ -78,6 +78,8 @@ const (
 	together = "with another VM of this cluster"
 
 	withoutSubnet      = "without a subnet for bridge "
+	withoutOwnBridge   = "without the bridge that the LXDHost names, "
+	withoutOwnPool     = "without the storage pool that the LXDHost names, "
 	withoutNameservers = "without name servers for subnet "
 )
 
@@ -179,6 +181,8 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		missing := list.First(s.disks(), isMissing).Pool
 		return when(missing != "", "without storage pool ", missing)
 	},
+	// LXD would refuse the VM.
+	(*Host).lacksItsOwn,
 	givesDevices,
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
 	// Network cards are named in the order of the devices.
@@ -204,6 +208,19 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(slices.ContainsFunc(onPools(h, s.disks()), isFull), outOf, "disk")
 	},
 }...)
+
+// lacksItsOwn returns what a direct host lacks of what its LXDHost names, for a VM whose spec names no other.
+func (h *Host) lacksItsOwn(s *VMSpec) reason {
+	if !h.IsDirect() {
+		return fits
+	}
+	isOnOwn := func(disk Disk) bool { return disk.Pool == "" }
+	if slices.ContainsFunc(s.disks(), isOnOwn) && storagePool(h, "") == nil {
+		return reason{withoutOwnPool, h.Object.StoragePool}
+	}
+	own := []Device{{Bridge: h.Object.Bridge}}
+	return when(len(s.Devices) == 0 && h.Machine.unconnected(own) != fits, withoutOwnBridge, h.Object.Bridge)
+}
 
 func refuse(host *Host, spec *VMSpec, near *neighbours) reason {
 	for _, check := range checks {
@@ -326,6 +343,8 @@ var fields = map[string]string{
 	"without image ":                ", as in spec.image: `capmaasctl image upload --lxd-host` brings it there",
 	withoutSubnet: ": set spec.subnet of the LXDHost to MAAS's subnet on its spec.networkBridge, which the first " +
 		"network device must be on",
+	withoutOwnBridge:   ": make it on the host, or change spec.networkBridge of the LXDHost",
+	withoutOwnPool:     ": make it on the host, or change spec.storagePool of the LXDHost",
 	withoutNameservers: ": set spec.nameservers of the LXDHost, or the subnet's DNS servers in MAAS (dns_servers)",
 }
 

@@ -127,6 +127,10 @@ func TestPlaceChooses(t *testing.T) {
 			host("a1", "a", of(HostObject{Direct: true})),
 			host("a2", "a", used(8, 0), of(HostObject{Direct: true}), func(h *Host) { h.Images = []string{"u", "v"} }),
 		}, with(func(s *VMSpec) { s.Image = "v" }), nil, "a2"},
+		"a direct host without the pool and the bridge of its LXDHost, for a VM on others": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br7", "10.1.0.0/24"), func(h *Host) { h.StoragePools[0].Default = false })},
+			with(func(s *VMSpec) { s.StoragePool, s.Devices = "default", []Device{{Name: "eth0", Subnet: "10.1.0.0/24"}} }), nil, "a1",
+		},
 		"a host with name servers": {[]Host{
 			host("a1", "a", of(HostObject{Direct: true}), nameless("10.1.0.0/24")), host("a2", "a", used(8, 0), of(HostObject{Direct: true}), nameless("10.2.0.0/24")),
 		}, small, nil, "a2"},
@@ -184,6 +188,15 @@ func TestPlaceRefuses(t *testing.T) {
 		"no subnet on another bridge": {
 			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br7"))}, with(device(Device{Bridge: "br7"})),
 			HostUnavailable, "1 without a subnet for bridge br7 (a1)",
+		},
+		"no bridge of the LXDHost": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br7"))}, small,
+			HostUnavailable, "1 without the bridge that the LXDHost names, br0 (a1): make it on the host, or change spec.networkBridge",
+		},
+		"no storage pool of the LXDHost": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true, StoragePool: "fast"}), func(h *Host) { h.StoragePools[0].Default = false })},
+			with(func(s *VMSpec) { s.StoragePool, s.MoreDisks = "default", []Disk{{Size: 1}} }),
+			HostUnavailable, "1 without the storage pool that the LXDHost names, fast (a1): make it on the host, or change spec.storagePool",
 		},
 		"no name servers on any of the VM's subnets": {
 			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br0", "10.1.0.0/24", "10.2.0.0/24"), nameless("10.1.0.0/24", "10.2.0.0/24"))},
