@@ -124,11 +124,11 @@ func (q *quarantines) lift(ctx context.Context, m *maas.Machine, _ options, s su
 
 // quarantined is a machine in quarantine. The JSON names are part of the output's contract.
 type quarantined struct {
-	Name     string     `json:"name"`
-	SystemID string     `json:"systemID"`
-	State    string     `json:"state"`
-	Since    *time.Time `json:"since,omitempty"` // not known of those that a person tagged
-	Until    *time.Time `json:"until,omitempty"`
+	Name     string    `json:"name"`
+	SystemID string    `json:"systemID"`
+	State    string    `json:"state"`
+	Since    time.Time `json:"since,omitzero"` // not known of those that a person tagged
+	Until    time.Time `json:"until,omitzero"`
 	// Ends is when it ends, in words: a time, a while after the machine's release, or when a person lifts it.
 	Ends     string `json:"ends"`
 	Failures int    `json:"failures"`
@@ -153,11 +153,11 @@ func listQuarantined(ctx context.Context, o options, _ surroundings) result {
 	}
 	for _, m := range list {
 		one := quarantined{
-			Name: m.Hostname, SystemID: m.SystemID, State: m.StatusName, Since: orNil(m.Since),
+			Name: m.Hostname, SystemID: m.SystemID, State: m.StatusName, Since: m.Since,
 			Failures: m.Failures, Why: m.Why, Ends: strings.TrimPrefix(m.Note.Ends(), "until "),
 		}
 		if m.Pause == 0 {
-			one.Until = orNil(m.Until)
+			one.Until = m.Until
 		}
 		r.Machines = append(r.Machines, one)
 	}
@@ -165,19 +165,12 @@ func listQuarantined(ctx context.Context, o options, _ surroundings) result {
 	return r
 }
 
-func orNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 func (r *quarantineReport) good() bool { return r.OK }
 
 func (r *quarantineReport) text(w io.Writer) error {
 	return r.end(w, table(w, "NAME,SYSTEM ID,STATE,SINCE,UNTIL,FAILURES,WHY", r.Machines, func(m quarantined) []any {
 		since := "" // It is not known.
-		if m.Since != nil {
+		if !m.Since.IsZero() {
 			since = m.Since.Format(time.RFC3339)
 		}
 		return []any{m.Name, m.SystemID, m.State, since, m.Ends, m.Failures, m.Why}

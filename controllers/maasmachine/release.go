@@ -367,10 +367,8 @@ func (r *Reconciler) warnOnce(
 // timestamp formats a time for conditions.
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func ptrTime(t time.Time) *metav1.Time {
-	stored := metav1.NewTime(t).Rfc3339Copy() // In the precision in which it is read back.
-	return &stored
-}
+// ptrTime returns a time in the precision in which it is read back.
+func ptrTime(t time.Time) *metav1.Time { return new(metav1.NewTime(t).Rfc3339Copy()) }
 
 // waitForUnlock reports that a user has locked the machine in MAAS, which refuses to release or delete it until it is
 // unlocked.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -241,11 +240,4 @@ func failureDomains(ctx context.Context, s *scope.Cluster) (zones []string, err 
 		return nil, machine.Has(all, machine.MissingZone, "spec.failureDomains", unknown...)
 	}
 	return zones, nil
-}
-
-func decode(from *unstructured.Unstructured, into any) error {
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, into); err != nil {
-		return problem("%s %s is not as its kind should be: %v", from.GetKind(), from.GetName(), err)
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -357,7 +358,10 @@ func (p *Planner) get(
 	ctx context.Context, given *objects, kind string, key client.ObjectKey, into client.Object,
 ) error {
 	if found := given.find(kind, key); found != nil {
-		return decode(found, into)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
+			return problem("%s %s is not as its kind should be: %v", kind, key.Name, err)
+		}
+		return nil
 	}
 	if err := p.Client.Get(ctx, key, into); err != nil {
 		return fmt.Errorf("reading %s %s: %w", kind, key, err)

@@ -17,8 +17,9 @@ import (
 // ImageUploaded is the type of images that people upload; others are synced.
 const ImageUploaded = "Uploaded"
 
-// customImage is how deployments may name an uploaded image that has no operating system in its name.
-const customImage = "custom/"
+// CustomImage is what people and deployments write before the name of an uploaded image that has no operating system in
+// its name. MAAS 3.7 and older drop it.
+const CustomImage = "custom/"
 
 // Image is an image in MAAS for one architecture (a boot resource).
 type Image struct {
@@ -176,7 +177,7 @@ func (i Image) DeployName() string {
 	if strings.Contains(i.Name, "/") {
 		return i.Name
 	}
-	return customImage + i.Name
+	return CustomImage + i.Name
 }
 
 // Processor returns the main part of the architecture: amd64.

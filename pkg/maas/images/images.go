@@ -17,9 +17,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
-// prefix is what people write before the name of an image of their own. MAAS 3.7 and older drop it.
-const prefix = "custom/"
-
 // Service uploads images to one MAAS.
 type Service struct {
 	client *maas.Client
@@ -85,7 +82,7 @@ func (s *Service) region(ctx context.Context) (region, error) {
 }
 
 // BareName drops custom/ from a name.
-func BareName(name string) string { return strings.TrimPrefix(name, prefix) }
+func BareName(name string) string { return strings.TrimPrefix(name, maas.CustomImage) }
 
 // Check returns nil if MAAS can deploy an image, as spec.image names it, on machines of an architecture (amd64; empty:
 // any). Errors are a *machine.ImageError, *IncompleteError or *ArchitectureError, or those of MAAS.
