@@ -21,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -107,14 +108,9 @@ func (r *Reconciler) look(ctx context.Context, v *vm) error {
 	if err := r.APIReader.List(ctx, machines, client.InNamespace(v.maasMachine.Namespace), inCluster); err != nil {
 		return fmt.Errorf("listing Machines: %w", err)
 	}
-	for i := range machines.Items {
-		owns := func(ref metav1.OwnerReference) bool {
-			return clusters.IsOwner(ref, clusters.MachineKind, &machines.Items[i])
-		}
-		if slices.ContainsFunc(v.maasMachine.OwnerReferences, owns) {
-			v.machine = &machines.Items[i]
-		}
-	}
+	v.machine = list.Find(machines.Items, func(m clusterv1.Machine) bool {
+		return clusters.IsOwnedBy(v.maasMachine, clusters.MachineKind, &m)
+	})
 	if v.machine == nil {
 		return nil
 	}

@@ -292,10 +292,8 @@ func (s *sighting) describe(host *infrav1.LXDHost) {
 	spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: percent(s.CPUOverCommit),
 		MemoryPercent: percent(s.MemoryOverCommit)}
 	spec.AllowedNamespaces = []string{infrav1.AllNamespaces}
-	for _, pool := range s.StoragePools {
-		if pool.Default {
-			spec.StoragePool = pool.Name
-		}
+	if pool := list.Find(s.StoragePools, func(p maas.StoragePool) bool { return p.Default }); pool != nil {
+		spec.StoragePool = pool.Name
 	}
 }
 

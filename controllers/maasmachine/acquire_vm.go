@@ -12,6 +12,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -38,11 +39,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if err := lxd.Forbidden(hosts); err != nil {
 		return proceed, err
 	}
-	for i := range hosts {
-		if slices.Contains(l.record.Hosts, lxd.HostRef(hosts[i])) {
-			spec.MayBeOn = append(spec.MayBeOn, hosts[i])
-		}
-	}
+	spec.MayBeOn = list.Where(hosts, func(h lxd.Host) bool { return slices.Contains(l.record.Hosts, lxd.HostRef(h)) })
 	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
 	if err != nil {
 		return proceed, err
