@@ -60,13 +60,15 @@ func TestAVMInLXDsTerms(t *testing.T) {
 		s.Devices = []Device{{Name: "eth0", Bridge: "br1"}, {Name: "eth1", Subnet: "10.2.0.0/24"}}
 		s.MoreDisks = []Disk{{Size: 5}, {Size: 6, Pool: "fast"}}
 		s.Hardware = map[string]map[string]string{"gpu0": {"type": "gpu"}}
+		s.UserData = "#cloud-config\n{}\n"
 	})
 	got := toInstance(object, spec)
 	second := got.Devices["eth1"]["hwaddr"]
 	want := lxdhost.Spec{
 		Name: "vm", Marks: spec.Marks, MAC: lxdhost.DeriveMAC("owner", "vm"), Cores: 2, MemoryMiB: 4096, Bridge: "br1",
-		Root:  lxdhost.Disk{Pool: "default", Bytes: 20 * gigabyte},
-		Disks: []lxdhost.Disk{{Pool: "default", Bytes: 5 * gigabyte}, {Pool: "fast", Bytes: 6 * gigabyte}},
+		Root:   lxdhost.Disk{Pool: "default", Bytes: 20 * gigabyte},
+		Disks:  []lxdhost.Disk{{Pool: "default", Bytes: 5 * gigabyte}, {Pool: "fast", Bytes: 6 * gigabyte}},
+		Config: map[string]string{lxdhost.KeyUserData: spec.UserData},
 		Devices: map[string]map[string]string{
 			"eth1": {"type": "nic", "nictype": "bridged", "parent": "br0", "name": "eth1", "hwaddr": second}, "gpu0": {"type": "gpu"},
 		},
