@@ -269,8 +269,17 @@ func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 	if err != nil {
 		return notFound(object, err), nil
 	}
-	if own, err := i.object(ctx, vm.Elsewhere); err != nil || (own != nil && own.isSameProject(object)) {
-		return Presence{State: Gone, Host: object.Name}, err // Two LXDHosts lead to the same LXD.
+	if isDirectRef(vm.Elsewhere) {
+		own, err := i.object(ctx, vm.Elsewhere)
+		switch {
+		case err != nil:
+			return Presence{}, err
+		case own == nil: // It may be the one that runs.
+			gone := &GoneLXDHostError{Ref: vm.Elsewhere}
+			return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: gone}, nil
+		case own.isSameProject(object): // Two LXDHosts lead to the same LXD.
+			return Presence{State: Gone, Host: object.Name}, nil
+		}
 	}
 	vm.Host, vm.HostFirst = object.Name, true
 	return Presence{State: Present, Host: object.Name, VM: &vm}, nil

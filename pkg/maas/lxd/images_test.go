@@ -422,6 +422,11 @@ func TestAHostThatCannotBeAskedProvesNothing(t *testing.T) {
 		t.Error("the VM is deleted on a host that does not respond")
 	}
 	b.set(func() { b.cut = nil })
+	spare := vm
+	spare.Elsewhere = DirectRef("ns", "gone") // Through another LXDHost, which is gone, this may be the VM that runs.
+	if found, err := b.Find(t.Context(), spare); err != nil || found.State != Unreachable || found.Never {
+		t.Errorf("the VM of a machine that runs through another LXDHost is %+v: %v", found, err)
+	}
 	object := b.object
 	b.object = nil
 	var gone *GoneLXDHostError
