@@ -174,17 +174,12 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, host *infrav1.LXDHost)
 
 // awaitMachines lets a host without VMs go when no MaasMachine may be making one there, and MAAS has no device of one.
 func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (done bool, err error) {
-	there, err := readObjects(ctx, r.Client)
+	host.Status.VMs, host.Status.Clusters = ptr.To[int32](0), nil
+	names, err := r.machinesOn(ctx, host)
 	if err != nil {
 		return false, err
 	}
-	host.Status.VMs, host.Status.Clusters = ptr.To[int32](0), nil
-	names, what := []string(nil), "MaasMachine(s) that may have a VM on this host"
-	for _, m := range there.lxd {
-		if mayBeOn(m, host, there) {
-			names = append(names, client.ObjectKeyFromObject(m).String())
-		}
-	}
+	what := "MaasMachine(s) that may have a VM on this host"
 	if len(names) == 0 {
 		names, what = leftOn(host), "VM(s) that were left on this host, and have a device in MAAS"
 	}
@@ -196,6 +191,46 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 		text.List(names, maxNamed))
 	summarize(host)
 	return false, nil
+}
+
+// machinesOn returns the MaasMachines that may have a VM on a host. The cache may lack what one recorded a moment ago,
+// before it makes a VM there: if it knows of none, the API server is asked.
+func (r *Reconciler) machinesOn(ctx context.Context, host *infrav1.LXDHost) ([]string, error) {
+	there, err := readObjects(ctx, r.Client)
+	if err != nil {
+		return nil, err
+	}
+	isOn := func(m *infrav1.MaasMachine) bool { return mayBeOn(m, host, there) }
+	on := list.Where(there.lxd, isOn)
+	if len(on) == 0 {
+		mayUse := func(m *infrav1.MaasMachine) bool { return clusters.MayUse(host, m) }
+		now, err := r.readAgain(ctx, list.Where(there.lxd, mayUse))
+		if err != nil {
+			return nil, err
+		}
+		on = list.Where(now, isOn)
+	}
+	return list.Each(on, func(m *infrav1.MaasMachine) string { return client.ObjectKeyFromObject(m).String() }), nil
+}
+
+// readAgain reads the MaasMachines with VMs from the API server that are in the namespaces of these.
+func (r *Reconciler) readAgain(
+	ctx context.Context, cached []*infrav1.MaasMachine,
+) (now []*infrav1.MaasMachine, err error) {
+	namespaces := list.Each(cached, func(m *infrav1.MaasMachine) string { return m.Namespace })
+	slices.Sort(namespaces)
+	for _, namespace := range slices.Compact(namespaces) {
+		machines := &infrav1.MaasMachineList{}
+		if err := r.APIReader.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("listing MaasMachines of namespace %s: %w", namespace, err)
+		}
+		for i := range machines.Items {
+			if m := &machines.Items[i]; m.Spec.IsLXD() {
+				now = append(now, m)
+			}
+		}
+	}
+	return now, nil
 }
 
 // leftOn returns the VMs that were left on a host and whose devices MAAS still has, but for those that a person decides

@@ -3,6 +3,7 @@
 package lxdhost
 
 import (
+	"fmt"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,22 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 				t.Errorf("it may be there: %t, want %t", got, tc.want)
 			}
 		})
+	}
+}
+
+// What a MaasMachine has just recorded holds the LXDHost, whatever the cache has.
+func TestAVMThatIsBeingMadeHoldsItsLXDHost(t *testing.T) {
+	host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "lxd-a"}}
+	cached := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}}
+	cached.Spec.ProvisioningMode = infrav1.ProvisioningModeLXD
+	now := cached.DeepCopy()
+	now.Annotations = map[string]string{infrav1.RecordAnnotation: `{"hosts":["lxdhost:ns/lxd-a"]}`}
+	for text, there := range map[string]*infrav1.MaasMachine{"[ns/m]": now, "[]": cached} {
+		r := reconcilerOf(t, cached)
+		r.APIReader = reconcilerOf(t, there).Client
+		if names, err := r.machinesOn(t.Context(), host); err != nil || fmt.Sprint(names) != text {
+			t.Errorf("there may be VMs of %v, want %s: %v", names, text, err)
+		}
 	}
 }
 

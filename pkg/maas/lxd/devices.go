@@ -58,6 +58,9 @@ func givesDevices(h *Host, s *VMSpec) reason {
 
 // mayStill returns a *NotAllowedError unless a VM may be made on a host that it was chosen for, as its LXDHost is now.
 func mayStill(h *Host, s *VMSpec) error {
+	if h.Object != nil && h.Object.Unschedulable {
+		return &NotAllowedError{"it takes no new VMs by now: its LXDHost is unschedulable, or is being deleted"}
+	}
 	if h.Object != nil && !h.Object.Allows(s.Namespace) {
 		return &NotAllowedError{"it is not for namespace " + s.Namespace + ": see spec.allowedNamespaces of the LXDHost"}
 	}

@@ -62,6 +62,8 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 		"as it was":                    {func(*HostObject) {}, true},
 		"its devices are not allowed":  {func(o *HostObject) { o.AllowedDevices = nil }, false},
 		"its namespace is not allowed": {func(o *HostObject) { o.Allows = func(string) bool { return false } }, false},
+		"it is cordoned":               {func(o *HostObject) { o.Unschedulable = true }, false},
+		"it is gone":                   {func(o *HostObject) { o.Name = "other" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, asked := deaf(t)
@@ -99,6 +101,12 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 		var refused *NotAllowedError
 		if _, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); !errors.As(err, &refused) {
 			t.Errorf("a VM with a device: %v", err)
+		}
+		cordoned := theseObjects{{Unschedulable: true, VMHost: hosts[0].Key(), Allows: func(string) bool { return true }}}
+		spec.Hardware = nil
+		service := NewService(NewComposer(region.inventory, NewHostRefresher(), cordoned, nil), NewReservations())
+		if _, err := service.ComposeVM(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); !NotComposed(err) || !errors.As(err, &refused) {
+			t.Errorf("a VM on a host that is cordoned by now: %v", err)
 		}
 	})
 }

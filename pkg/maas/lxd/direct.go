@@ -188,8 +188,12 @@ func (i *images) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostOb
 	if err != nil {
 		return nil, &DirectError{Host: host.Name, cause: err}
 	}
+	if now == nil {
+		return nil, &NotAllowedError{"its LXDHost is gone"}
+	}
 	object := *host.Object
-	if now != nil && now.Problem == nil {
+	object.Unschedulable = now.Unschedulable
+	if now.Problem == nil {
 		object.Server, object.Allows, object.AllowedDevices = now.Server, now.Allows, now.AllowedDevices
 	}
 	host.Object = &object

@@ -247,7 +247,13 @@ func (b *both) Compose(ctx context.Context, permit maas.Permit, host Host, spec 
 	if host.IsDirect() {
 		return b.images.Compose(ctx, permit, host, spec)
 	}
-	return b.vmHosts.Compose(ctx, permit, host, spec)
+	objects, err := b.objects.HostObjects(ctx)
+	if err != nil {
+		return VM{}, fmt.Errorf("listing LXDHosts: %w", err)
+	}
+	now := []Host{host}
+	describe(now, objects)
+	return b.vmHosts.Compose(ctx, permit, now[0], spec)
 }
 
 func (b *both) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
