@@ -95,6 +95,11 @@ func TestWhichVMsAreOnAHost(t *testing.T) {
 	vmHost.Spec.VMHost = &infrav1.VMHostReference{ID: 7}
 	direct := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lxd-a"}}
 	infra := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "lxd-a"}}
+	runsOn := func(ref string) func(*infrav1.MaasMachine) {
+		return func(m *infrav1.MaasMachine) {
+			m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["lxdhost:default/lxd-a","lxdhost:default/lxd-b"],"runs":"` + ref + `"}`
+		}
+	}
 	unreadable := func(m *infrav1.MaasMachine) {
 		m.Annotations[infrav1.RecordAnnotation], m.Status.LXDHost = "no JSON", "lxd-a"
 	}
@@ -110,6 +115,8 @@ func TestWhichVMsAreOnAHost(t *testing.T) {
 		"on a direct host":                         {direct, machine(`"lxdhost:default/lxd-a"`, "here"), true, false, false},
 		"on another direct host":                   {direct, machine(`"lxdhost:other/lxd-a"`, "here"), false, false, false},
 		"on either":                                {vmHost, machine(`"8/lxd-b","7/lxd-a"`, "here"), true, true, false},
+		"on this one of two direct hosts":          {direct, machine(``, "here", runsOn("lxdhost:default/lxd-a")), true, false, false},
+		"on the other of two direct hosts":         {direct, machine(``, "here", runsOn("lxdhost:default/lxd-b")), false, false, false},
 		"nowhere yet":                              {vmHost, machine(``, "here"), false, false, false},
 		"bare metal":                               {vmHost, machine(`"7/lxd-a"`, "here", func(m *infrav1.MaasMachine) { m.Spec.ProvisioningMode = infrav1.ProvisioningModeBareMetal }), false, false, false},
 		"with an unreadable record":                {vmHost, machine(``, "here", unreadable), true, false, true},

@@ -71,11 +71,15 @@ func (now *round) on(host *infrav1.LXDHost) []*vm {
 			continue
 		}
 		recorded, err := record.OfMachine(m)
+		hosts := recorded.Hosts
+		if recorded.Runs != "" { // Another one may have a second VM, which never runs.
+			hosts = []string{recorded.Runs}
+		}
 		switch {
 		case err != nil && now.isNamed(host, m):
 			vms = append(vms, &vm{maasMachine: m, unreadable: err})
-		case slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return now.isRefTo(ref, host, m) }):
-			vms = append(vms, &vm{maasMachine: m, unsure: len(recorded.Hosts) > 1})
+		case slices.ContainsFunc(hosts, func(ref string) bool { return now.isRefTo(ref, host, m) }):
+			vms = append(vms, &vm{maasMachine: m, unsure: len(hosts) > 1})
 		}
 	}
 	slices.SortFunc(vms, func(a, b *vm) int { return strings.Compare(a.key(), b.key()) })

@@ -331,10 +331,14 @@ func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error)
 }
 
 func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {
-	switch found.State {
-	case lxd.Pending:
+	switch {
+	case found.State == lxd.Pending:
 		return next{outcome: spare(l, found.After)}, nil
-	case lxd.Unreachable:
+	case found.State == lxd.Unreachable && found.Never && !errors.Is(found.Why, maas.Forbidden):
+		r.Warn(l.MaasMachine, "VMMayRemain", "Delete", "a second VM %s, which never ran, may remain on host %s: %s. Delete it "+
+			"in the LXD of that host, if it is there", l.Identity().Hostname, found.Host, maas.Message(found.Why))
+		return next{done: true}, nil
+	case found.State == lxd.Unreachable:
 		return next{outcome: spare(l, report.SafetyRetry)}, nil
 	}
 	times, err := r.deleteAgain(ctx, l, ref, found.VM)
