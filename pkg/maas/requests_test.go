@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -182,6 +183,44 @@ func TestRequests(t *testing.T) {
 				t.Errorf("MAAS got %s, %q; want %s, %q", got, form, tc.want, tc.form)
 			}
 		})
+	}
+}
+
+// Each field of a call's parameters is in what MAAS gets: one that is forgotten would do nothing.
+func TestEveryParameterIsSent(t *testing.T) {
+	var form string
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		form = r.PostForm.Encode()
+		fmt.Fprint(w, `{"system_id": "abc", "name": "a", "architecture": "amd64/generic", "sets": {}}`)
+	})
+	everyFieldIsSent(t, &form, func(p AllocateParams) error { return failed(client.AllocateMachine(t.Context(), unrecorded, p)) })
+	everyFieldIsSent(t, &form, func(p ComposeParams) error { return failed(client.Compose(t.Context(), unrecorded, 1, p)) })
+	everyFieldIsSent(t, &form, func(p DeployParams) error { return failed(client.DeployMachine(t.Context(), unrecorded, "abc", p)) })
+	everyFieldIsSent(t, &form, func(p CreateDeviceParams) error { return failed(client.CreateDevice(t.Context(), unrecorded, p)) })
+}
+
+func everyFieldIsSent[P any](t *testing.T, form *string, send func(P) error) {
+	t.Helper()
+	sent := func(p P) string {
+		*form = "nothing"
+		if err := send(p); err != nil {
+			t.Fatalf("%+v: %v", p, err)
+		}
+		return *form
+	}
+	var empty P
+	without := sent(empty)
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[P]()) {
+		var p P
+		for _, value := range []any{"a", 7, true, []string{"a"}, []byte("a")} {
+			if reflect.TypeOf(value) == field.Type {
+				reflect.ValueOf(&p).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(value))
+			}
+		}
+		if sent(p) == without {
+			t.Errorf("MAAS does not get %s of %T", field.Name, p)
+		}
 	}
 }
 
