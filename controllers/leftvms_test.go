@@ -128,7 +128,7 @@ func TestAVMThatIsNotLeftIsForgotten(t *testing.T) {
 }
 
 // Nobody knows whether the cluster is deleted, or lives in another management cluster.
-func TestAVMWhoseClusterIsGoneIsKept(t *testing.T) {
+func TestAVMWhoseClusterIsGoneIsSpared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withDeadHosts)
 	cluster := w.newCluster()
@@ -144,7 +144,7 @@ func TestAVMWhoseClusterIsGoneIsKept(t *testing.T) {
 }
 
 // A MaasMachine that is made anew under the same name has a VM of the same name.
-func TestAVMWhoseNameIsClaimedAgainIsKept(t *testing.T) {
+func TestAVMWhoseNameIsClaimedAgainIsSpared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withDeadHosts)
 	m := w.deployedVM()
@@ -181,7 +181,7 @@ func TestAVMWhoseNameIsUsedAgainIsNotForgotten(t *testing.T) {
 }
 
 // Whoever may write an LXDHost may write its record, too.
-func TestAVMThatTheManagerDidNotRecordIsKept(t *testing.T) {
+func TestAVMThatTheManagerDidNotRecordIsSpared(t *testing.T) {
 	t.Parallel()
 	for name, forge := range map[string]func(vm *record.LeftVM, on, other maas.VMHost){
 		"another name":        func(vm *record.LeftVM, _, _ maas.VMHost) { vm.Machine = "other" },

@@ -39,7 +39,7 @@ import (
 const Interval = 15 * time.Second
 
 // sendWithin is how long after the API server was asked for the state of a control plane one of its Machines may be
-// deleted. A manager that was stopped meanwhile, and resumes when another one has taken over, must not delete a second
+// deleted. A manager that was stopped meanwhile, and resumes when another one leads, must not delete a second
 // one. It is shorter than the others wait for the lease.
 const sendWithin = 5 * time.Second
 

@@ -134,7 +134,7 @@ func (l *left) vm() lxd.VM {
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.
 func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Duration, err error) {
 	if !l.credible() {
-		return r.pause(l), r.keep(ctx, l, incredible)
+		return r.pause(l), r.spare(ctx, l, incredible)
 	}
 	cluster, err := r.cluster(ctx, l)
 	if err != nil {
@@ -152,7 +152,7 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 		return 0, err
 	}
 	if region == nil {
-		return r.pause(l), r.keep(ctx, l, noMAAS)
+		return r.pause(l), r.spare(ctx, l, noMAAS)
 	}
 	done, err := region.Turn(ctx, turns.Removal, turns.Acquire)
 	if err != nil {
@@ -178,16 +178,16 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 func (r *Reconciler) deleteVM(
 	ctx context.Context, l *left, cluster *owner, region *scope.Region, found lxd.Presence,
 ) (again time.Duration, err error) {
-	why, err := r.keeps(ctx, l, cluster, found)
+	why, err := r.whySpared(ctx, l, cluster, found)
 	if err != nil {
 		return 0, err
 	}
 	if why != (reason{}) {
-		return r.pause(l), r.keep(ctx, l, why)
+		return r.pause(l), r.spare(ctx, l, why)
 	}
 	// Once the call is recorded, no MaasMachine of the name is given a VM there. One that was made before shows now.
 	err = l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
-		if why, err = r.keeps(ctx, l, cluster, found); err != nil || why != (reason{}) {
+		if why, err = r.whySpared(ctx, l, cluster, found); err != nil || why != (reason{}) {
 			return err
 		}
 		err := region.Machines.LXD().DeleteVM(ctx, permit, *found.VM)
@@ -200,7 +200,7 @@ func (r *Reconciler) deleteVM(
 		return 0, fmt.Errorf("deleting it: %w", err)
 	}
 	if why != (reason{}) {
-		return r.pause(l), r.keep(ctx, l, why)
+		return r.pause(l), r.spare(ctx, l, why)
 	}
 	r.Tell(l.host, "LeftVMDeleted", "Delete",
 		"VM %s of MaasMachine %s/%s, which is gone, was still there; "+
@@ -217,7 +217,7 @@ func (r *Reconciler) settle(ctx context.Context, l *left, region *scope.Region) 
 		return 0, err
 	}
 	if why != (reason{}) {
-		return r.pause(l), r.keep(ctx, l, why)
+		return r.pause(l), r.spare(ctx, l, why)
 	}
 	if err := forget(ctx, l, region); err != nil {
 		return 0, err
@@ -250,16 +250,16 @@ func forget(ctx context.Context, l *left, region *scope.Region) error {
 	return nil
 }
 
-// keep records why a VM stays, and says so once.
-func (r *Reconciler) keep(ctx context.Context, l *left, why reason) error {
-	if l.IsKept(why.text, why.namesake) {
+// spare records why a VM stays, and says so once.
+func (r *Reconciler) spare(ctx context.Context, l *left, why reason) error {
+	if l.IsSpared(why.text, why.namesake) {
 		return nil
 	}
-	if err := l.record.Store(ctx, func() { l.record.Keep(l.LeftVM, why.text, why.namesake) }); err != nil {
+	if err := l.record.Store(ctx, func() { l.record.Spare(l.LeftVM, why.text, why.namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Warn(l.host, "LeftVMKept", "Verify",
-		"VM %s of MaasMachine %s/%s is kept: %s", l.Hostname, l.Namespace, l.Machine, why.text)
+		"VM %s of MaasMachine %s/%s is not deleted: %s", l.Hostname, l.Namespace, l.Machine, why.text)
 	return nil
 }
 

@@ -94,9 +94,9 @@ func (r *Reconciler) region(ctx context.Context, l *left, cluster *owner) (*scop
 	}), nil
 }
 
-// keeps returns why a VM that was found is not deleted; the zero value if it is ours, and nothing claims it. Kubernetes
-// is read after MAAS, and not from a cache: each VM has its MaasMachine before MAAS is asked for it.
-func (r *Reconciler) keeps(ctx context.Context, l *left, cluster *owner, found lxd.Presence) (reason, error) {
+// whySpared returns why a VM that was found is not deleted; the zero value if it is ours, and nothing claims it.
+// Kubernetes is read after MAAS, and not from a cache: each VM has its MaasMachine before MAAS is asked for it.
+func (r *Reconciler) whySpared(ctx context.Context, l *left, cluster *owner, found lxd.Presence) (reason, error) {
 	if cluster == nil {
 		return noCluster, nil
 	}

@@ -52,18 +52,18 @@ func markLeft(host *infrav1.LXDHost) {
 		conditions.Delete(host, infrav1.NoVMsLeftCondition)
 		return
 	}
-	var kept, waiting []string
+	var spared, waiting []string
 	for _, vm := range recorded.Left {
 		name := fmt.Sprintf("%s of MaasMachine %s/%s", vm.Hostname, vm.Namespace, vm.Machine)
-		if vm.Kept == "" {
+		if vm.Spared == "" {
 			waiting = append(waiting, name)
 			continue
 		}
-		kept = append(kept, name+" ("+vm.Kept+")")
+		spared = append(spared, name+" ("+vm.Spared+")")
 	}
 	report.SetFalse(host, infrav1.NoVMsLeftCondition, infrav1.VMsLeftReason,
 		"%d VM(s) may be left here, which are deleted when the host can be asked: %s",
-		len(recorded.Left), text.List(append(kept, waiting...), maxNamed))
+		len(recorded.Left), text.List(append(spared, waiting...), maxNamed))
 }
 
 // isCordoned reports whether a host takes no VMs for the only reason that a person has chosen so.

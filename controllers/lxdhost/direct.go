@@ -240,7 +240,7 @@ func leftOn(host *infrav1.LXDHost) []string {
 	if err != nil {
 		return nil
 	}
-	waits := list.Where(recorded.Left, func(vm record.LeftVM) bool { return vm.Device != "" && vm.Kept == "" })
+	waits := list.Where(recorded.Left, func(vm record.LeftVM) bool { return vm.Device != "" && vm.Spared == "" })
 	return list.Each(waits, func(vm record.LeftVM) string { return vm.Hostname })
 }
 

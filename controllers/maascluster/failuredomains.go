@@ -55,7 +55,7 @@ func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Clust
 	chosen, unknown := capacity.ChooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
 	if err != nil {
 		roomUnknown = &roomError{err}
-		chosen, able = keepZones(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
+		chosen, able = asPublished(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
 	}
 	missing := machine.Has(zones, machine.MissingZone, "spec.failureDomains", unknown...)
 	if missing != nil && len(chosen) == 0 && !ptr.Deref(status.Initialization.Provisioned, false) {
@@ -89,9 +89,9 @@ func (e *roomError) retryAfter() time.Duration {
 	return cmp.Or(report.Explain(e).RetryAfter, report.CapacityRetry)
 }
 
-// keepZones returns the chosen zones as they were last published, while their room is not known. The built-in zone
+// asPublished returns the chosen zones as they were last published, while their room is not known. The built-in zone
 // stays if it was published. A new zone counts as able to take a control plane.
-func keepZones(
+func asPublished(
 	chosen []string, zones []maas.Ref, wanted []string, last []clusterv1.FailureDomain,
 ) ([]string, map[string]zoneRoom) {
 	room := map[string]zoneRoom{}

@@ -46,7 +46,7 @@ func TestZonesStayAsTheyWereWhileTheirRoomIsNotKnown(t *testing.T) {
 				zones = append(zones, maas.Ref{Name: zone})
 			}
 			chosen, _ := capacity.ChooseZones(zones, tc.wanted, map[string]zoneRoom(nil))
-			chosen, room := keepZones(chosen, zones, tc.wanted, tc.last)
+			chosen, room := asPublished(chosen, zones, tc.wanted, tc.last)
 			if diff := cmp.Diff(tc.want, failureDomains(chosen, room)); diff != "" {
 				t.Errorf("the failure domains differ (-want +got):\n%s", diff)
 			}

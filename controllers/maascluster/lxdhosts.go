@@ -43,7 +43,7 @@ func (r *Reconciler) notYetLXDHost(
 ) string {
 	node := r.lookAtNode(ctx, workload, m)
 	if node.prepared {
-		if err := r.keepLXDHost(ctx, s, m, node); err != nil {
+		if err := r.applyLXDHost(ctx, s, m, node); err != nil {
 			return report.Brief(err.Error())
 		}
 	}
@@ -64,8 +64,8 @@ func (r *Reconciler) notYetLXDHost(
 	return "its LXDHost: " + report.Brief(cmp.Or(ready.Message, ready.Reason))
 }
 
-// keepLXDHost brings the LXDHost of a machine, and the Secret with its key pair, to what the machine's node offers.
-func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node nodeState) error {
+// applyLXDHost brings the LXDHost of a machine, and the Secret with its key pair, to what the machine's node offers.
+func (r *Reconciler) applyLXDHost(ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node nodeState) error {
 	offered, err := r.readOffer(ctx, client.ObjectKeyFromObject(s.Cluster), node.name)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (r *Reconciler) keepLXDHost(ctx context.Context, s *scope.Cluster, m *infra
 		return err
 	}
 	for _, object := range []*unstructured.Unstructured{secret, host} {
-		if err := r.keepOwned(ctx, m, object); err != nil {
+		if err := r.applyOwned(ctx, m, object); err != nil {
 			return err
 		}
 	}
@@ -149,8 +149,8 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 // errNotOurs means that an object has the name of ours, and is another's.
 var errNotOurs = errors.New("it is not this machine's: delete it, or give it another name")
 
-// keepOwned applies an object that belongs to a machine. Another's object of that name is not changed.
-func (r *Reconciler) keepOwned(ctx context.Context, m *infrav1.MaasMachine, object *unstructured.Unstructured) error {
+// applyOwned applies an object that belongs to a machine. Another's object of that name is not changed.
+func (r *Reconciler) applyOwned(ctx context.Context, m *infrav1.MaasMachine, object *unstructured.Unstructured) error {
 	kind, name := object.GetKind(), object.GetName()
 	there, err := r.read(ctx, object)
 	if err != nil {

@@ -80,7 +80,7 @@ func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 			continue
 		}
 		if left := recorded.Unsettled(); left > 0 {
-			return &record.UnsettledError{Op: record.Compose, Pending: record.DeleteVM, Left: left}
+			return &record.UnsettledError{Op: record.Compose, Pending: record.DeleteVM, Remaining: left}
 		}
 	}
 	return nil

@@ -143,7 +143,7 @@ func (r *Reconciler) power(
 	return power, err
 }
 
-// ask asks MAAS to switch the machine. The request is counted before it is sent, so that a manager that takes over does
+// ask asks MAAS to switch the machine. The request is counted before it is sent, so that a manager that leads next does
 // not begin to count anew.
 func (r *Reconciler) ask(ctx context.Context, s *subject, machine *maas.Machine, rec *record.Machine) error {
 	before := s.progress()

@@ -59,20 +59,20 @@ func (b *Budget) ReadAll(body io.Reader) (content []byte, release func(), err er
 // Body is the body of a response that returns ErrTooLong once it exceeds its limit.
 type Body struct {
 	io.ReadCloser
-	// Left is how many bytes may still come.
-	Left int64
+	// Remaining is how many bytes may still come.
+	Remaining int64
 	// Failed is why reading stopped: ErrTooLong, or an error of the connection. nil: it did not fail.
 	Failed error
 }
 
 // Read reads at most what is left of the limit.
 func (b *Body) Read(into []byte) (int, error) {
-	if b.Left <= 0 {
+	if b.Remaining <= 0 {
 		b.Failed = ErrTooLong
 		return 0, ErrTooLong
 	}
-	n, err := b.ReadCloser.Read(into[:min(int64(len(into)), b.Left)])
-	b.Left -= int64(n)
+	n, err := b.ReadCloser.Read(into[:min(int64(len(into)), b.Remaining)])
+	b.Remaining -= int64(n)
 	if err != nil && err != io.EOF {
 		b.Failed = err
 	}

@@ -32,7 +32,7 @@ const (
 	maxProbe     = 1 << 20
 	probeTimeout = 10 * time.Second
 	// sendWithin is how long what was read of a thing is taken for true: nothing is sent to change it afterwards.
-	// Another manager takes over later than that.
+	// Another manager leads later than that.
 	sendWithin = 15 * time.Second
 	// slow is from when on a request without a response counts for the circuit: one that fails at once costs no time.
 	slow = 3 * time.Second
@@ -174,7 +174,7 @@ func (t transport) exchange(r *http.Request, isRead bool, limit int64) (*http.Re
 	if response.StatusCode >= 300 && response.StatusCode < 400 {
 		return nil, errRedirect
 	}
-	content, release, err := memory.ReadAll(&guard.Body{ReadCloser: response.Body, Left: limit})
+	content, release, err := memory.ReadAll(&guard.Body{ReadCloser: response.Body, Remaining: limit})
 	if err != nil {
 		return nil, err
 	}

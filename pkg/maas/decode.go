@@ -71,7 +71,7 @@ type decoder struct {
 // allow lets the next value have its full limit. The JSON decoder reads ahead; bytes that it has already read count.
 func (d *decoder) allow() {
 	allowed := min(d.json.InputOffset()+maxObject, d.whole)
-	d.body.Left += allowed - d.read
+	d.body.Remaining += allowed - d.read
 	d.read = allowed
 }
 

@@ -35,12 +35,12 @@ func (endless) Read(into []byte) (int, error) {
 }
 
 func TestAnswerIsBounded(t *testing.T) {
-	body := &guard.Body{ReadCloser: io.NopCloser(endless{}), Left: 1000}
+	body := &guard.Body{ReadCloser: io.NopCloser(endless{}), Remaining: 1000}
 	got, err := io.ReadAll(body)
 	if len(got) != 1000 || !errors.Is(err, guard.ErrTooLong) {
 		t.Errorf("%d bytes and %v, want 1000 and %v", len(got), err, guard.ErrTooLong)
 	}
-	if err := iotest.TestReader(&guard.Body{ReadCloser: io.NopCloser(strings.NewReader("short")), Left: 1000}, []byte("short")); err != nil {
+	if err := iotest.TestReader(&guard.Body{ReadCloser: io.NopCloser(strings.NewReader("short")), Remaining: 1000}, []byte("short")); err != nil {
 		t.Error(err)
 	}
 }

@@ -119,7 +119,7 @@ type InterfaceSpec struct {
 }
 
 // CreateInterface makes a bond, a VLAN or a bridge (POST nodes/{id}/interfaces/ op=create_bond, create_vlan,
-// create_bridge). The parts of a bond and of a bridge lose their links. A bridge on an Allocated machine takes over the
+// create_bridge). The parts of a bond and of a bridge lose their links. A bridge on an Allocated machine gets the
 // links instead, and MAAS removes it when the machine is released; bonds and VLANs stay. Forbidden: the key's user does
 // not administer the machine. Invalid, with the field name: the machine has an interface of that name; parents or
 // parent: a part is in use, or not fit. Conflict: the machine is not New, Ready, Allocated or Broken.

@@ -12,7 +12,7 @@ import (
 // is harmless.
 //
 // A permit may have a deadline after which the call is no longer sent: a process that was stopped after it recorded a
-// call, and resumes when another one has taken over and waited for the settle time, must not send it. The error is then
+// call, and resumes when another one leads and has waited for the settle time, must not send it. The error is then
 // of Kind Unavailable and not NotSent, so that the record stays: it may belong to the other process by then.
 type Permit = permit.Permit
 

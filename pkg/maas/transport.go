@@ -91,7 +91,7 @@ func (e *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 		_ = response.Body.Close() // It was read to the end, or is of no use.
 		response.Body = http.NoBody
 	}
-	response.Body = &guard.Body{ReadCloser: response.Body, Left: maxObject}
+	response.Body = &guard.Body{ReadCloser: response.Body, Remaining: maxObject}
 	return response, nil
 }
 

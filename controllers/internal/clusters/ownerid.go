@@ -75,8 +75,8 @@ func OwnedElsewhere(
 
 // CopiedFrom returns the MaasCluster that another one was copied from, including its owner id; nil if it is no copy.
 // Copies come from applying manifests or a backup in another namespace. If two MaasClusters have the same owner id,
-// everything in MAAS belongs to the older one: the copy would take over its machines, and release them when it is
-// deleted.
+// everything in MAAS belongs to the older one: the copy would take its machines for its own, and release them when
+// it is deleted.
 func CopiedFrom(
 	ctx context.Context, reader client.Reader, maasCluster *infrav1.MaasCluster,
 ) (*infrav1.MaasCluster, error) {

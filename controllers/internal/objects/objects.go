@@ -45,7 +45,7 @@ func PatchNow[T any, P patchable[T]](ctx context.Context, c client.Client, objec
 }
 
 // PatchLocked stores the request that MAAS is about to get. The error is a conflict if the object was changed since
-// this reconcile read it: a manager that was suspended, and resumes after another one took over, must not repeat the
+// this reconcile read it: a manager that was suspended, and resumes when another one leads, must not repeat the
 // other one's requests.
 func PatchLocked[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
 	version, err := patchWith(ctx, c, object, change, client.MergeFromWithOptimisticLock{})

@@ -180,7 +180,7 @@ func Explain(err error) Problem {
 	case guard.Is[*lxd.FormerHostError](err):
 		return Problem{infrav1.VMHostsNotSupportedReason, err.Error(), MendRetry}
 	case errors.As(err, &unsettled):
-		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Left, CapacityRetry)}
+		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Remaining, CapacityRetry)}
 	case guard.Is[*ownership.UndecidedError](err):
 		return Problem{infrav1.MAASUnavailableReason, err.Error(), CapacityRetry}
 	case errors.As(err, &host):
@@ -193,7 +193,7 @@ func Explain(err error) Problem {
 		return Problem{cmp.Or(reasons[placement.Type], infrav1.NoHostAvailableReason), err.Error(),
 			max(CapacityRetry, maas.RetryAfter(err))}
 	case errors.As(err, &lost):
-		return Problem{infrav1.MAASUnavailableReason, lost.Error(), min(lost.Left, CapacityRetry)}
+		return Problem{infrav1.MAASUnavailableReason, lost.Error(), min(lost.Remaining, CapacityRetry)}
 	}
 	return explainMAAS(err)
 }

@@ -154,7 +154,7 @@ type transfer struct {
 	controllers int
 }
 
-// read takes over what MAAS says of the file.
+// read stores what MAAS says of the file.
 func (t *transfer) read(ctx context.Context, detail maas.ImageDetail) error {
 	file, found := fileOf(detail)
 	if !found || file.SHA256 != t.u.SHA256 || !file.Complete && file.ID() == 0 {

@@ -17,7 +17,7 @@ func HasBridge(machine *maas.Machine, name string) bool {
 	return first(machine, func(i *maas.Interface) bool { return i.Name == name && i.Type == "bridge" }) != nil
 }
 
-// MakeBridge puts the boot interface of an Allocated machine into a new bridge, which takes over its links and is
+// MakeBridge puts the boot interface of an Allocated machine into a new bridge, which gets its links and is
 // deleted when the machine is released (POST nodes/{id}/interfaces/ op=create_bridge). The inventory must poll the
 // machine afterwards. Errors: *NICError; maas.Conflict when the machine's state does not allow it.
 func (s *Service) MakeBridge(ctx context.Context, permit maas.Permit, machine *maas.Machine, name string) error {

@@ -25,9 +25,9 @@ const remembered = 10 * time.Minute
 // error is *UnsettledError.
 type LostError struct {
 	Op Op
-	// Left is the settle time.
-	Left  time.Duration
-	cause error
+	// Remaining is the settle time.
+	Remaining time.Duration
+	cause     error
 }
 
 // Error says what is waited for, in the same words as the *UnsettledError that follow.
@@ -84,7 +84,7 @@ func (r *Record) tooSoon(op Op) error {
 	case left <= 0:
 		return nil
 	case !maas.HadNoEffect(f.err):
-		return &UnsettledError{Op: op, Pending: op, Left: left, cause: f.err}
+		return &UnsettledError{Op: op, Pending: op, Remaining: left, cause: f.err}
 	}
 	return f.err
 }
@@ -110,7 +110,7 @@ func (r *Record) tried(op Op, err error) error {
 	case !maas.HadNoEffect(err):
 		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.
 		r.records.remember(this, err, r.records.SettleTime)
-		return &LostError{Op: op, Left: r.records.SettleTime, cause: err}
+		return &LostError{Op: op, Remaining: r.records.SettleTime, cause: err}
 	default:
 		r.records.remember(this, err, cmp.Or(answer.RetryAfter, refusedPause))
 	}

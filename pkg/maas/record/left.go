@@ -30,8 +30,8 @@ type LeftVM struct {
 	Device string `json:"device,omitempty"`
 	// Since is when it was left.
 	Since metav1.Time `json:"since"`
-	// Kept is why it is not deleted; "" if nothing speaks against it.
-	Kept string `json:"kept,omitempty"`
+	// Spared is why it is not deleted; "" if nothing speaks against it.
+	Spared string `json:"kept,omitempty"`
 
 	Unknown `json:"-"`
 }
@@ -52,15 +52,15 @@ func (d *HostData) Leave(vm LeftVM, now time.Time) bool {
 	return true
 }
 
-// IsKept reports whether that is recorded of a VM.
-func (v LeftVM) IsKept(why string, namesake bool) bool {
-	return v.Kept == brief(why) && (v.Namesakes || !namesake)
+// IsSpared reports whether that is recorded of a VM.
+func (v LeftVM) IsSpared(why string, namesake bool) bool {
+	return v.Spared == brief(why) && (v.Namesakes || !namesake)
 }
 
-// Keep records why a VM that was left is not deleted. namesake means that there is another one of its name.
-func (d *HostData) Keep(vm LeftVM, why string, namesake bool) {
+// Spare records why a VM that was left is not deleted. namesake means that there is another one of its name.
+func (d *HostData) Spare(vm LeftVM, why string, namesake bool) {
 	if at := slices.IndexFunc(d.Left, vm.is); at >= 0 {
-		d.Left[at].Kept = brief(why)
+		d.Left[at].Spared = brief(why)
 		d.Left[at].Namesakes = d.Left[at].Namesakes || namesake
 	}
 }

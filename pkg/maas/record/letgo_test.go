@@ -74,7 +74,7 @@ func TestAMachineIsNotLetGoWhileAnotherCallMayTakeEffect(t *testing.T) {
 					return
 				}
 				var unsettled *UnsettledError
-				if sent || !errors.As(err, &unsettled) || unsettled.Pending != op || unsettled.Left <= 0 {
+				if sent || !errors.As(err, &unsettled) || unsettled.Pending != op || unsettled.Remaining <= 0 {
 					t.Errorf("sent: %v, the error is %v", sent, err)
 				}
 				<-time.After(settleTime + time.Second)

@@ -4,7 +4,7 @@
 // object's machine is in.
 //
 // A process can end between any two calls, a response can be lost, and a manager that was stopped can resume when
-// another one has taken over. So a call that changes MAAS is recorded before it is sent, sent soon after or not at all,
+// another one leads. So a call that changes MAAS is recorded before it is sent, sent soon after or not at all,
 // and removed from the record when its outcome is certain. Package maas accepts such calls only with a permit, and only
 // this package makes permits.
 package record
@@ -245,7 +245,7 @@ func (r *Record) store(ctx context.Context, again func(now string) error, also .
 }
 
 // Write stores the record, and what also changes, if the object is as this reconcile read it; otherwise the error is a
-// conflict. A cache may lag; and a manager that was stopped, and resumes when another one has taken over, must not
+// conflict. A cache may lag; and a manager that was stopped, and resumes when another one leads, must not
 // repeat what that one has done.
 func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
 	version, err := r.writeAt(ctx, r.object.GetResourceVersion(), also...)

@@ -299,7 +299,7 @@ func TestCloseStoresOverWhatIsNotTheRecord(t *testing.T) {
 	}
 }
 
-// A manager that was stopped after it recorded a call may resume when another one has taken over: it no longer calls
+// A manager that was stopped after it recorded a call may resume when another one leads: it no longer calls
 // MAAS, and the record, which may be the other's by now, stays.
 func TestAManagerThatStoodStillAfterItsNoteAsksMAASForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

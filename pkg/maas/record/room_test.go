@@ -74,8 +74,8 @@ func TestTheTextsOfEntriesAreBounded(t *testing.T) {
 	for i := range maxLeft {
 		vm := LeftVM{Hostname: fmt.Sprintf("%063d", i), OwnerID: strings.Repeat("o", 13), Namespace: strings.Repeat("n", 63), Machine: strings.Repeat("m", 253), Host: "lxdhost:a/b"}
 		d.Leave(vm, time.Now())
-		d.Keep(vm, long, false)
-		if !d.Left[i].IsKept(long, false) || d.Left[i].IsKept("another", false) {
+		d.Spare(vm, long, false)
+		if !d.Left[i].IsSpared(long, false) || d.Left[i].IsSpared("another", false) {
 			t.Fatal("it is not known why it is kept")
 		}
 	}

@@ -41,8 +41,8 @@ type call struct {
 type UnsettledError struct {
 	// Op is the call that was not sent, Pending is the earlier one.
 	Op, Pending Op
-	// Left is how much longer the earlier one may take effect.
-	Left time.Duration
+	// Remaining is how much longer the earlier one may take effect.
+	Remaining time.Duration
 	// cause is the error of the earlier call, if this process has sent it.
 	cause error
 }
@@ -80,7 +80,7 @@ func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
 // settled returns an error if an operation must wait for one of those that count.
 func (r *Record) settled(op Op, counts func(Op) bool) error {
 	if pending, left := r.unsettled(counts); left > 0 {
-		return &UnsettledError{Op: op, Pending: pending, Left: left}
+		return &UnsettledError{Op: op, Pending: pending, Remaining: left}
 	}
 	return nil
 }

@@ -198,8 +198,8 @@ func (d *HostData) entries() entries {
 	found := d.Calls.entries()
 	for _, vm := range d.Left {
 		text := fmt.Sprintf("VM %s of MaasMachine %s/%s may be left on %s", vm.Hostname, vm.Namespace, vm.Machine, vm.Host)
-		if vm.Kept != "" {
-			text += "; it is not deleted: " + vm.Kept
+		if vm.Spared != "" {
+			text += "; it is not deleted: " + vm.Spared
 		}
 		found.add("left", &vm.Since, "%s", text)
 	}

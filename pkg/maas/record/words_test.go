@@ -91,7 +91,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 		Giving: &MachineData{Calls: Calls{Pending: []Pending{{Op: Release, At: at}}}},
 	}}}
 	host := HostData{Calls: calls,
-		Left: []LeftVM{{Hostname: "vm-l", Namespace: "default", Machine: "cp-0", Host: "lxd-b", Since: at, Kept: "nobody knows it"}}}
+		Left: []LeftVM{{Hostname: "vm-l", Namespace: "default", Machine: "cp-0", Host: "lxd-b", Since: at, Spared: "nobody knows it"}}}
 	remediation := RemediationData{Calls: calls, Remediation: &infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff, Since: &at}}
 	all := slices.Concat(machine.entries(), cluster.entries(), host.entries(), remediation.entries())
 	said := map[string]string{}
