@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -312,6 +313,57 @@ func TestAMachineThatIsNotOursIsNotSwitched(t *testing.T) {
 	w.isHandedOver(remediation)
 	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycleOmittedReason)
 	w.switched(m, 0, 0)
+}
+
+// A BMC may take minutes to say whether a machine is on. Until then another user may have got the machine.
+func TestAMachineThatIsTakenWhileItsBMCIsAskedIsNotSwitched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withOtherUser(true))
+	w.provisioned(w.newCluster())
+	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+	asked, answered, shown := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	t.Cleanup(sync.OnceFunc(func() { close(shown) }))
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		switch {
+		case phase != simulator.Before:
+		case call.Op == "query_power_state":
+			ask()
+			<-answered
+		case call.Endpoint == "machines/" && strings.Contains(call.Query, "id=") && !strings.Contains(call.Query, "agent_name"):
+			<-shown // Nobody else sees what became of the machine.
+		}
+		return nil
+	})
+	remediation := w.remedy("md-0")
+	<-asked
+	w.steal(m.Spec.SystemID)
+	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=deploy", nil)
+	w.await("it runs for another user", m, func(context.Context) bool { return w.powerOf(m) == "on" })
+	close(answered)
+	w.isHandedOver(remediation)
+	w.switched(m, 0, 0)
+}
+
+// The Machine of a control plane whose MaasMachine goes while it waits to leave the endpoint is replaced.
+func TestARemediationWithoutItsMaasMachineIsHandedOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	w.newPlane(3, "zone-a", "zone-b", "zone-c")
+	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cp-1"}}
+	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+	fault := simulator.Fault{Method: http.MethodPut, Endpoint: "dnsresources/{id}/", Status: http.StatusForbidden}
+	if _, err := w.maas.AddFault(fault); err != nil {
+		t.Fatal(err)
+	}
+	remediation := w.remedy("cp-1")
+	w.isAt(remediation, infrav1.RemediationLeaveEndpoint)
+	w.beginDeletion(m)
+	w.patch(m, func() { m.Finalizers = nil })
+	machine := w.machineOf("cp-1")
+	w.patch(machine, func() { machine.Annotations = map[string]string{"wakes": "it"} })
+	w.isHandedOver(remediation)
 }
 
 // A control plane that can't do without a machine keeps it. Before the machine is switched off, no client is sent to it

@@ -63,6 +63,9 @@ func (r *Reconciler) start(ctx context.Context, s *subject) (ctrl.Result, error)
 // leaveEndpoint takes a control plane out of the endpoint's DNS record. It is the first reconcile that has the step
 // from the cache, where the endpoint's record is made from.
 func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (ctrl.Result, error) {
+	if s.isGivenBack() {
+		return r.follow(ctx, s, unfit(r.said(s)))
+	}
 	sm, err := r.scope(ctx, s)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -96,6 +99,12 @@ func (r *Reconciler) switchPower(ctx context.Context, s *subject) (ctrl.Result, 
 		return r.follow(ctx, s, v)
 	}
 	s.say(v)
+	if f, err = r.lookAtMachine(ctx, s); err != nil { // Anew: the BMC may have taken minutes.
+		return ctrl.Result{}, err
+	}
+	if v := unfit(f); v != nil {
+		return r.follow(ctx, s, v)
+	}
 	return ctrl.Result{RequeueAfter: r.Interval}, r.ask(ctx, s, f.machine, rec)
 }
 
