@@ -107,6 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var errs []error
 	var next time.Duration
 	for _, vm := range recorded.Left {
+		recorded.About(vm.Hostname)
 		after, err := r.reconcileVM(ctx, &left{host: host, record: recorded, LeftVM: vm})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("VM %s, which may be left on LXDHost %s: %w", vm.Hostname, host.Name, err))

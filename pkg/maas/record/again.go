@@ -57,9 +57,16 @@ const (
 
 // attempt is a call of one object that failed.
 type attempt struct {
-	uid types.UID
-	op  Op
+	uid   types.UID
+	about string
+	op    Op
 }
+
+func (r *Record) attempt(op Op) attempt { return attempt{r.object.GetUID(), r.about, op} }
+
+// About says which of the machines of its object the record is used for from now on. That a call failed for another one
+// is no reason to wait with it.
+func (r *Record) About(machine string) { r.about = machine }
 
 // failure is how a call failed, and until when it is not sent again.
 type failure struct {
@@ -78,7 +85,7 @@ func (r *Record) Try(op Op, do func() error) error {
 // tooSoon returns an error while a call that failed is not to be sent again: MAAS's last refusal, or *UnsettledError if
 // the response was lost.
 func (r *Record) tooSoon(op Op) error {
-	f := r.records.failure(attempt{r.object.GetUID(), op})
+	f := r.records.failure(r.attempt(op))
 	left := time.Until(f.until)
 	switch {
 	case left <= 0:
@@ -92,7 +99,7 @@ func (r *Record) tooSoon(op Op) error {
 // Again returns MAAS's refusal of a call when it was last tried; nil if it did not refuse it. err is that of Call if
 // the call is not to be sent again yet: so whoever must ask MAAS before the call need not.
 func (r *Record) Again(op Op) (refusal, err error) {
-	refusal = r.records.failure(attempt{r.object.GetUID(), op}).err
+	refusal = r.records.failure(r.attempt(op)).err
 	if refusal != nil && (!maas.HadNoEffect(refusal) || errors.Is(refusal, maas.Busy)) {
 		refusal = nil
 	}
@@ -102,7 +109,7 @@ func (r *Record) Again(op Op) (refusal, err error) {
 // tried remembers that a call failed, and returns its error.
 func (r *Record) tried(op Op, err error) error {
 	var answer *maas.Error
-	this := attempt{r.object.GetUID(), op}
+	this := r.attempt(op)
 	switch {
 	// Other credentials are used at once.
 	case !errors.As(err, &answer), answer.NotSent, errors.Is(err, maas.Unauthorized):

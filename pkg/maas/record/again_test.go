@@ -69,6 +69,22 @@ func TestWhatMAASRefusedIsKnownWhenItIsTriedAgain(t *testing.T) {
 	}
 }
 
+// An object may have several machines: what failed for one holds no other.
+func TestAMachineThatMAASRefusesHoldsNoOther(t *testing.T) {
+	b := newBed(t, interceptor.Funcs{})
+	r, _ := b.open()
+	refusal := &maas.Error{Kind: maas.Invalid, Status: 400}
+	r.About("one")
+	_ = r.Try(Release, func() error { return refusal })
+	if _, err := r.Again(Release); !errors.Is(err, refusal) {
+		t.Errorf("for the same the error is %v", err)
+	}
+	r.About("other")
+	if err := r.Try(Release, func() error { return nil }); err != nil {
+		t.Errorf("for another one the error is %v", err)
+	}
+}
+
 func TestACallIsNotSentAgainBeforeItsTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer error

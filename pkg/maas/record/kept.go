@@ -123,6 +123,7 @@ var errNotKept = errors.New("the machine is not kept any more")
 // afterwards. It is in the object that keeps the machine, so giving back makes no other.
 func (r *Cluster) Giving(systemID string) (*Machine, error) {
 	m, whole := &Machine{Record: r.Record}, &ClusterData{}
+	m.About(systemID)
 	m.calls = &m.Calls
 	m.load = func(text string) error {
 		if err := read(text, whole); err != nil {

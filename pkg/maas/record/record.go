@@ -43,7 +43,8 @@ type Record struct {
 	text  func() string           // the annotation's value with what is recorded now
 	load  func(text string) error // makes that what is recorded
 
-	shown bool // see Shown
+	shown bool   // see Shown
+	about string // see About
 }
 
 // Machine is the record of a MaasMachine.
