@@ -3,6 +3,7 @@
 package lxdhost
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -82,9 +84,9 @@ type Overcommit struct {
 // operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for n further disks n times GET
 // instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
 //
-// The error is an *Error: KindInvalid, KindConflict, KindBridge, KindPool, KindMACInUse, KindNoRoom, KindTooLate, or
-// one of the connection or of LXD. KindOther is also for an image that the project lacks, or that is larger than the
-// root disk. After KindUnreachable and KindUnfinished the VM may appear later; Clone finds it then.
+// The error is an *Error: KindInvalid, KindConflict, KindVolume, KindBridge, KindPool, KindMACInUse, KindNoRoom,
+// KindTooLate, or one of the connection or of LXD. KindOther is also for an image that the project lacks, or that is
+// larger than the root disk. After KindUnreachable and KindUnfinished the VM may appear later; Clone finds it then.
 func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
 	return h.in(ctx, "create", "creating the VM "+spec.Name, func(s *session) error {
 		if err := spec.validate(); err != nil {
@@ -172,14 +174,24 @@ func (s *session) made(name string, marks Marks) (devices, error) {
 	if err != nil {
 		return nil, sent(uncertain(err))
 	}
-	path := s.url("instances", name).URL.Path
-	isOfIt := func(o api.Operation) bool {
-		return !o.StatusCode.IsFinal() && slices.Contains(o.Resources["instances"], path)
-	}
-	if slices.ContainsFunc(operations, isOfIt) {
+	if slices.ContainsFunc(operations, func(o api.Operation) bool { return s.isAtWork(o, name) }) {
 		return nil, sent(problem(KindUnfinished, "LXD is still at work on the VM %s", name))
 	}
 	return found.Devices, nil
+}
+
+// isAtWork reports whether an operation is under way on an instance. LXD names that by its URL, from 5.0.3 on with the
+// project, unless that is the default one; 6.8 has the URL in the metadata only.
+func (s *session) isAtWork(o api.Operation, name string) bool {
+	if o.StatusCode.IsFinal() {
+		return false
+	}
+	ofMetadata, _ := o.Metadata["entity_url"].(string)
+	return slices.ContainsFunc(append([]string{ofMetadata}, o.Resources["instances"]...), func(text string) bool {
+		named, err := url.Parse(text)
+		return err == nil && named.Path == s.url("instances", name).URL.Path &&
+			cmp.Or(named.Query().Get("project"), s.project) == s.project
+	})
 }
 
 // validate checks what LXD would not, or not at once.

@@ -336,6 +336,31 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 	}
 }
 
+// LXD shows a VM while it still unpacks its image. Its versions name the VM of an operation in three ways.
+func TestAVMThatIsStillBeingMadeIsNotTakenForMade(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	for name, operation := range map[string]map[string]any{
+		"5.0.2": {"resources": map[string]any{"instances": []string{"/1.0/instances/vm"}}},
+		"5.0.3": {"resources": map[string]any{"instances": []string{"/1.0/instances/vm?project=" + project}}},
+		"6.8":   {"metadata": map[string]any{"entity_url": "/1.0/instances/vm?project=" + project}},
+	} {
+		b := b.in(t)
+		operation["id"], operation["status_code"] = "busy", api.Running
+		b.between.set(rewrite("/1.0/operations", func(metadata map[string]any) { metadata["running"] = []any{operation} }))
+		if err := b.clone(b.host, spec("vm")); KindOf(err) != KindUnfinished {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+		b.between.set(rewrite("/1.0/operations", func(metadata map[string]any) {
+			operation["resources"] = map[string]any{"instances": []string{"/1.0/instances/vm?project=" + elsewhere, "/1.0/instances/other"}}
+			delete(operation, "metadata")
+			metadata["running"] = []any{operation}
+		}))
+		b.must(b.clone(b.host, spec("vm")))
+	}
+	b.between.set(nil)
+}
+
 func rewriteWait(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 	rewrite(r.URL.Path, func(operation map[string]any) {
 		operation["status"], operation["status_code"] = api.Running.String(), api.Running
