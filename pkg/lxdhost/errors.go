@@ -42,6 +42,9 @@ const (
 	KindInvalid Kind = "Invalid"
 	// KindConflict: what has the name does not carry the marks. It was not changed.
 	KindConflict Kind = "Conflict"
+	// KindVolume: a volume has the name of a further disk of a VM of ours, and does not carry the marks. It was not
+	// changed; the VM may be there.
+	KindVolume Kind = "Volume"
 	// KindNotFound: there is no VM of the name.
 	KindNotFound Kind = "NotFound"
 	// KindBridge: the host has no such bridge.

@@ -271,8 +271,11 @@ func TestFurtherDisks(t *testing.T) {
 		Name: "vm-disk2", Type: customVolume, ContentType: "block",
 		StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": "1048576"}},
 	}))
-	wantKind(t, b.clone(b.host, s), KindConflict)
-	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindConflict)
+	wantKind(t, b.clone(b.host, s), KindVolume)
+	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindVolume)
+	if b.instance("vm") == nil {
+		t.Error("the VM is gone, which names the volume")
+	}
 	if left := b.volumes(); !slices.Equal(left, []string{"vm-disk2"}) {
 		t.Errorf("another's volume was there, and now: %v", left)
 	}

@@ -113,7 +113,7 @@ func (s *session) proveVolume(v volume, marks Marks) (there bool, err error) {
 		return false, err
 	}
 	if !marksOf(found.Config).Prove(marks) {
-		return true, problem(KindConflict, "there is a volume %s in the storage pool %s, which is not ours", v.name, v.Pool)
+		return true, problem(KindVolume, "there is a volume %s in the storage pool %s, which is not ours", v.name, v.Pool)
 	}
 	return true, nil
 }
