@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,8 +114,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		return nil, fmt.Errorf("adding the inventories: %w", err)
 	}
 	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime}
-	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: o.Credentials,
-		ManagementID: o.ManagementID}
+	own := o.Credentials
+	if len(own.Namespaces) > 0 { // Those of the LXDHosts of VM hosts.
+		own.Namespaces = append(slices.Clone(own.Namespaces), o.ManagerNamespace)
+	}
+	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: own, ManagementID: o.ManagementID,
+		WatchFilter: o.WatchFilter}
 	base := func(name string) reconciler.Base {
 		return reconciler.Base{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records,

@@ -73,8 +73,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"Directory with the manager's own MAAS credentials: config/maasEndpoint, credentials/apiKey and, optionally, "+
 			"credentials/caBundle. They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
 	fs.StringSliceVar(&o.reconcile.Credentials.Namespaces, "maas-config-namespaces", o.reconcile.Credentials.Namespaces,
-		"Namespaces whose MaasClusters may use the manager's own MAAS credentials; others need spec.credentialsRef. "+
-			"Default: all namespaces.")
+		"Namespaces, beside the manager's, whose MaasClusters and LXDHosts may use the manager's own MAAS credentials; "+
+			"others need spec.credentialsRef and spec.maasCredentialsRef. Default: all namespaces.")
 	fs.DurationVar(&o.reconcile.PollActive, "poll-active", o.reconcile.PollActive,
 		"How often machines that are expected to change are read from MAAS.")
 	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often all machines are read from MAAS.")

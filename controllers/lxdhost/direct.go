@@ -234,7 +234,8 @@ func (r *Reconciler) readAgain(
 }
 
 // leftOn returns the VMs that were left on a host and whose devices MAAS still has, but for those that a person decides
-// about: only what the LXDHost remembers makes their names and addresses free. A record that can't be read holds nothing.
+// about: only what the LXDHost remembers makes their names and addresses free. A record that can't be read holds
+// nothing.
 func leftOn(host *infrav1.LXDHost) []string {
 	recorded, err := record.OfHost(host)
 	if err != nil {

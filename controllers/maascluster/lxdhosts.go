@@ -261,8 +261,12 @@ func keysOf(s *scope.Cluster, m *infrav1.MaasMachine, offered offer) (*unstructu
 
 // ownedBy returns the metadata of an object that goes with a machine.
 func ownedBy(s *scope.Cluster, m *infrav1.MaasMachine, name string) metav1.ObjectMeta {
+	labels := map[string]string{clusterv1.ClusterNameLabel: s.Cluster.Name}
+	if filter, is := m.Labels[clusterv1.WatchLabel]; is {
+		labels[clusterv1.WatchLabel] = filter
+	}
 	return metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: s.Cluster.Name},
+		Namespace: m.Namespace, Name: name, Labels: labels,
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: m.Name, UID: m.UID,
 			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),

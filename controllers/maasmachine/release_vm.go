@@ -335,8 +335,8 @@ func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd
 	case found.State == lxd.Pending:
 		return next{outcome: spare(l, found.After)}, nil
 	case found.State == lxd.Unreachable && found.Never && !errors.Is(found.Why, maas.Forbidden):
-		r.Warn(l.MaasMachine, "VMMayRemain", "Delete", "a second VM %s, which never ran, may remain on host %s: %s. Delete it "+
-			"in the LXD of that host, if it is there", l.Identity().Hostname, found.Host, maas.Message(found.Why))
+		r.Warn(l.MaasMachine, "VMMayRemain", "Delete", "a second VM %s, which never ran, may remain on host %s: %s. Delete "+
+			"it in the LXD of that host, if it is there", l.Identity().Hostname, found.Host, maas.Message(found.Why))
 		return next{done: true}, nil
 	case found.State == lxd.Unreachable:
 		return next{outcome: spare(l, report.SafetyRetry)}, nil

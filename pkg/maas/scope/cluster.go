@@ -45,6 +45,8 @@ type Factory struct {
 	Client   client.Client
 	Registry *inventory.Registry
 	Manager  ManagerCredentials
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that LXDHosts must have, if not empty.
+	WatchFilter string
 	// ManagementID identifies this management cluster: the UID of its namespace kube-system; "" while it is not known.
 	ManagementID string
 	// LXD has the connections to the LXDHosts whose VMs are made through LXD's own API.
@@ -203,7 +205,7 @@ func (f *Factory) config(
 		config, err = secretConfig(ctx, f.Client, "spec.credentialsRef", maasCluster.Namespace, ref.Name)
 		return config, "Secret " + ref.Name, err
 	}
-	config, err = f.Manager.config(maasCluster.Namespace)
+	config, err = f.Manager.config(maasCluster.Namespace, "spec.credentialsRef")
 	return config, managerSource, err
 }
 

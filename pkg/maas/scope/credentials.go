@@ -52,18 +52,18 @@ func (e *CredentialsError) Unwrap() error { return e.cause }
 // credentials/caBundle. They are read each time, so that a rotated key is used at once.
 type ManagerCredentials struct {
 	Dir string
-	// Namespaces are those whose MaasClusters may use them: whoever may create MaasClusters there can take any machine
+	// Namespaces are those whose MaasClusters and LXDHosts may use them: whoever may create MaasClusters there can take any machine
 	// with them, and, through a host cluster, read them. Empty: all.
 	Namespaces []string
 	// Given are used instead of those in Dir, if it is not nil: a program may have them from its user.
 	Given *maas.Config
 }
 
-// config returns the credentials for a MaasCluster in a namespace.
-func (m ManagerCredentials) config(namespace string) (maas.Config, error) {
+// config returns the credentials for an object in a namespace, which may name others in a field.
+func (m ManagerCredentials) config(namespace, field string) (maas.Config, error) {
 	if len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
 		return maas.Config{}, &CredentialsError{
-			Source: "spec.credentialsRef",
+			Source: field,
 			cause: fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace",
 				namespace),
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/cluster-api/util/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -56,15 +57,17 @@ func publicServer(host *infrav1.LXDHost) lxdhost.Options {
 	}
 }
 
+const maasCredentialsField = "spec.maasCredentialsRef"
+
 // LXDHostMAAS returns the credentials of the MAAS whose clusters may use a host, with a Secret that was read at most
 // maxAge ago. The error is a *CredentialsError if there are none.
 func (f *Factory) LXDHostMAAS(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (maas.Config, error) {
 	ref := host.Spec.MAASCredentialsRef
 	if ref == nil {
-		return f.Manager.config(host.Namespace)
+		return f.Manager.config(host.Namespace, maasCredentialsField)
 	}
 	key := client.ObjectKey{Namespace: host.Namespace, Name: ref.Name}
-	data, err := f.secret(ctx, "spec.maasCredentialsRef", key, maxAge)
+	data, err := f.secret(ctx, maasCredentialsField, key, maxAge)
 	if err != nil {
 		return maas.Config{}, err
 	}
@@ -92,6 +95,8 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 		}
 		object := hostObject(host)
 		if object.Direct {
+			// An LXDHost that the manager does not watch would go before its VMs.
+			object.Unschedulable = object.Unschedulable || !h.factory.watches(host)
 			h.seal(host, &object)
 		}
 		if vmHost := host.Spec.VMHost; vmHost != nil && IsOfMAAS(host, h.config) {
@@ -102,11 +107,15 @@ func (h *hostObjects) HostObjects(ctx context.Context) ([]lxd.HostObject, error)
 	return objects, nil
 }
 
+func (f *Factory) watches(host *infrav1.LXDHost) bool {
+	return f.WatchFilter == "" || labels.HasWatchLabel(host, f.WatchFilter)
+}
+
 // seal leaves to Open what only Secrets tell. With the manager's own MAAS, it is known at once who may use the host.
 func (h *hostObjects) seal(host *infrav1.LXDHost, object *lxd.HostObject) {
 	object.Problem, object.Unproven = lxd.ErrUnopened, host.Spec.MAASCredentialsRef != nil
 	if !object.Unproven {
-		config, err := h.factory.Manager.config(host.Namespace)
+		config, err := h.factory.Manager.config(host.Namespace, maasCredentialsField)
 		if h.admit(host, object, config, err); !object.Direct {
 			return
 		}

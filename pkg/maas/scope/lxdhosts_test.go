@@ -116,6 +116,39 @@ func TestCredentialsOfLXDHosts(t *testing.T) {
 	}
 }
 
+// Whoever obeys the error changes the field that it names.
+func TestTheManagersMAASIsNotForAllLXDHosts(t *testing.T) {
+	t.Parallel()
+	f := hostFactory(t)
+	f.Manager.Namespaces = []string{"infra"}
+	var refused *CredentialsError
+	_, err := f.LXDHostMAAS(t.Context(), &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "one"}}, 0)
+	if !errors.As(err, &refused) || refused.Source != "spec.maasCredentialsRef" {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// A host that the manager does not watch would go before its VMs.
+func TestAnLXDHostThatIsNotWatchedTakesNoVMs(t *testing.T) {
+	t.Parallel()
+	host := func(name, filter string) *infrav1.LXDHost {
+		h := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{clusterv1.WatchLabel: filter}}}
+		h.Spec.Address, h.Spec.CredentialsRef = "10.0.0.1", &infrav1.LocalObjectReference{Name: name}
+		return h
+	}
+	f := hostFactory(t, host("ours", "blue"), host("theirs", "green"))
+	f.WatchFilter = "blue"
+	objects, err := (&hostObjects{factory: f}).HostObjects(t.Context())
+	if err != nil || len(objects) != 2 {
+		t.Fatalf("%+v, %v", objects, err)
+	}
+	for _, o := range objects {
+		if o.Unschedulable != (o.Name == "theirs") {
+			t.Errorf("%s: unschedulable is %t", o.Name, o.Unschedulable)
+		}
+	}
+}
+
 func TestWithPort(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{

@@ -233,7 +233,7 @@ func TestManagerCredentials(t *testing.T) {
 	dir := t.TempDir()
 	manager := ManagerCredentials{Dir: dir}
 	var missing *CredentialsError
-	if _, err := manager.config("ns"); !errors.As(err, &missing) {
+	if _, err := manager.config("ns", "spec.credentialsRef"); !errors.As(err, &missing) {
 		t.Fatalf("without files: %v, want a CredentialsError", err)
 	}
 	write := func(name, content string) {
@@ -249,7 +249,7 @@ func TestManagerCredentials(t *testing.T) {
 	write("credentials/apiKey", "a:b:c\n")
 	for _, key := range []string{"a:b:c", "a:b:rotated"} {
 		write("credentials/apiKey", key+"\n")
-		got, err := manager.config("ns")
+		got, err := manager.config("ns", "spec.credentialsRef")
 		if err != nil {
 			t.Fatal(err)
 		}
