@@ -300,10 +300,11 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Mac
 	return proceed, err
 }
 
-// inclusion ends what exclude began, when nothing is left to be undone.
+// inclusion ends what exclude began, when nothing is left to be undone. What MAAS says of a machine that is kept stays:
+// it proves whose it was if a person releases it.
 func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
 	id, by := l.record.Excluded, l.Identity().AgentName
-	if id == "" {
+	if id == "" || l.kept {
 		return proceed, nil
 	}
 	former, err := r.bequeaths(l)
