@@ -493,3 +493,73 @@ func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
 		t.Errorf("the machine is %s, of %q: the late claim would acquire it for nobody", m.Status, m.Owner)
 	}
 }
+
+// A person releases a server while it waits. What is left on it is undone all the same, also by a new manager.
+func TestAServerThatAPersonReleasesWhileItWaitsIsAsBefore(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{
+		"interfaces": {Interfaces: bonded},
+		"address":    {StaticIP: "10.77.0.50"},
+		"storage":    shapes["lvm"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			before := w.maas.State()
+			md, id := w.keepsServer(spec)
+			w.waits(cluster, id)
+			w.restart()
+			w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
+			w.released(id)
+			w.scale(md, 0)
+			w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+			w.unchanged(before)
+		})
+	}
+}
+
+// A server that waits is not always as the next Machine can take it. It is ours all the same, and not left behind.
+func TestAServerThatIsKeptIsNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	for name, meddle := range map[string]func(*world, string){
+		"it is tested": func(w *world, id string) { w.maasCall(http.MethodPost, "machines/"+id+"/?op=test", nil) },
+		"it can't be switched off": func(w *world, id string) {
+			w.maasCall(http.MethodPost, "machines/"+id+"/?op=power_on", nil)
+			w.await("it is on", nil, func(context.Context) bool { return w.metal(id).Power == "on" })
+			w.failNext("power")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer })
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			md, id := w.keepsServer(infrav1.MaasMachineSpec{})
+			meddle(w, id)
+			second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+			w.deployed(second) // There is no other server.
+			w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+		})
+	}
+}
+
+// Nor if the Machine that was to get it goes, after a release that failed has removed our name.
+func TestAServerWhoseReleaseFailedIsGivenBackWithoutItsHeir(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
+	w.maasCall(http.MethodPost, "machines/"+id+"/?op=power_on", nil)
+	w.await("it is on", nil, func(context.Context) bool { return w.metal(id).Power == "on" })
+	w.failNext("power")
+	second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	w.await("its release fails", second, func(context.Context) bool { return w.metal(id).AgentName == "" })
+	w.scale(md, 0)
+	w.delete(second)
+	w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+	w.unchanged(before)
+}

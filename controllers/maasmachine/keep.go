@@ -178,49 +178,86 @@ func (r *Reconciler) succeed(ctx context.Context, l *life, h *heir) (outcome, er
 		return report.Wait(report.UnknownRetry, infrav1.KeepingReason, "machine %s was kept for this one: %s", m,
 			m.StatusName), nil
 	case m.Status == maas.StatusDeployed:
-		return r.releaseKept(ctx, l, h, m)
+		return r.takeOver(ctx, l, h, m.Status)
 	}
 	ours, err := l.Machines.IsOurs(ctx, l.Identity(), m)
 	if err != nil {
 		return proceed, err
 	}
 	if !ours {
-		return r.lose(ctx, l, h, fmt.Sprintf("it is %s, of MAAS user %q", m.StatusName, m.Owner))
+		return r.takeOver(ctx, l, h, m.Status)
 	}
 	return r.inherit(ctx, l, h, m)
 }
 
-// releaseKept releases the machine, which is proven to be the former MaasMachine's, and claims it.
-func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
+// takeOver takes the machine if it is proven to be the former MaasMachine's, and as it can be taken.
+func (r *Reconciler) takeOver(ctx context.Context, l *life, h *heir, before maas.Status) (outcome, error) {
 	constraints, err := l.constraints(ctx)
+	if err == nil && before == maas.StatusDeployed {
+		err = l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
+	}
 	if err != nil {
 		return proceed, err
 	}
-	former := ownership.Identity{OwnerID: l.OwnerID(), AgentName: l.markOf(h.Machine)}
-	ours, err := l.Machines.IsOurs(ctx, former, m)
-	switch misfit := machine.Misfit(m, constraints); {
-	case err != nil:
-		return proceed, err
-	case !ours:
-		return r.lose(ctx, l, h, fmt.Sprintf("it is not ours any more; its MAAS user is %q", m.Owner))
-	case misfit != "":
-		r.Warn(l.MaasMachine, "KeptMachineDoesNotFit", "Acquire",
-			"machine %s (%s), which was kept, %s: it is given back", m.Hostname, m.SystemID, misfit)
-		l.Machines.StopWithholding(m.SystemID, l.mark())
-		return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
-	case m.Locked:
-		return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
-			"machine %s, which was kept for this one, is locked: unlock it in MAAS", m), nil
-	}
-	if err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture); err != nil {
-		return proceed, err
-	}
-	done, err := l.Turn(ctx, turns.Machines, turns.Claim)
+	done, err := l.Turn(ctx, turns.Machines, turns.Claim) // Before the proof: the wait may be long.
 	if err != nil {
 		return proceed, err
 	}
 	defer done()
+	m, ours, err := r.isFormers(ctx, l, h)
+	switch {
+	case err != nil:
+		return proceed, err
+	case m.Status != before:
+		return report.Retry(report.UnknownRetry, infrav1.KeepingReason, "machine %s, which was kept for this one, is %s now",
+			m, m.StatusName), nil
+	case !ours:
+		return r.lose(ctx, l, h, fmt.Sprintf("it is not ours any more: it is %s, of MAAS user %q", m.StatusName, m.Owner))
+	case before != maas.StatusDeployed:
+		return r.returnKept(ctx, l, h, "is "+m.StatusName)
+	}
+	if misfit := machine.Misfit(m, constraints); misfit != "" {
+		return r.returnKept(ctx, l, h, misfit)
+	}
+	return r.releaseKept(ctx, l, h, m)
+}
+
+// isFormers reads the machine, and proves that it is the former MaasMachine's, as isOursToRelease does.
+func (r *Reconciler) isFormers(ctx context.Context, l *life, h *heir) (m *maas.Machine, ours bool, err error) {
+	if m, err = l.Inventory.Read(ctx, h.SystemID); err != nil {
+		return nil, false, err
+	}
+	former := l.Identity()
+	former.AgentName = l.markOf(h.Machine)
+	former.Annotations[ownership.AnnotationMachine] = l.MaasMachine.Namespace + "." + h.Machine
+	ours, err = l.Machines.IsOurs(ctx, former, m)
+	if err != nil || ours || h.Giving == nil || !h.Giving.In(releasing) {
+		return m, ours, err
+	}
+	return l.Machines.IsOursInRelease(ctx, former, h.SystemID)
+}
+
+// returnKept has the machine given back. Another one is allocated.
+func (r *Reconciler) returnKept(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
+	if out := r.awaitSettled(l); out.Waits() {
+		return out, nil
+	}
+	r.Warn(l.MaasMachine, "KeptMachineDoesNotFit", "Acquire",
+		"machine %s (%s), which was kept, %s: it is given back", h.Hostname, h.SystemID, why)
+	l.Machines.StopWithholding(h.SystemID, l.mark())
+	return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
+}
+
+// releaseKept releases the machine, and claims it.
+func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.Machine) (outcome, error) {
+	if m.Locked {
+		return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
+			"machine %s, which was kept for this one, is locked: unlock it in MAAS", m), nil
+	}
 	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
+		return proceed, err
+	}
+	if err := h.record.Store(ctx, func() { h.record.ReleaseKept(h.SystemID, releasing, r.Clock.Now()) }); err != nil {
 		return proceed, err
 	}
 	return r.claimKept(ctx, l, h, m)

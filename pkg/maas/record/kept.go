@@ -48,7 +48,7 @@ type KeptMachine struct {
 	Spec        infrav1.MaasMachineSpec `json:"spec"`
 	Storage     *StorageLayout          `json:"storage,omitempty"`
 
-	// Giving is how far giving it back is: its own record; nil before that began.
+	// Giving is how far its release is, for the next one or to give it back: its own record; nil before that began.
 	Giving *MachineData `json:"giving,omitempty"`
 	// Reason and Message say what it waits for then.
 	Reason  string `json:"reason,omitempty"`
@@ -103,6 +103,21 @@ func (d *ClusterData) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptM
 	return ptr.To(*kept)
 }
 
+// ReleaseKept records that MAAS is about to be asked to release a machine that is taken: the phase in which it is then.
+// MAAS may remove its mark, and not release it.
+func (d *ClusterData) ReleaseKept(systemID, phase string, now time.Time) {
+	if k := d.KeptNamed(systemID); k != nil {
+		giving := k.giving()
+		giving.Enter(phase, now)
+		k.Giving = &giving
+	}
+}
+
+// giving returns the record of the machine's release.
+func (m *KeptMachine) giving() MachineData {
+	return ptr.Deref(m.Giving, MachineData{Storage: m.Storage})
+}
+
 // ReturnKept records that a MaasMachine does not take a machine any more. It is given back if giveBack is set.
 func (d *ClusterData) ReturnKept(systemID string, by types.UID, giveBack bool) {
 	for i := range d.Kept {
@@ -132,7 +147,7 @@ func (r *Cluster) Giving(systemID string) (*Machine, error) {
 		if m.kept = whole.KeptNamed(systemID); m.kept == nil {
 			return errNotKept
 		}
-		m.MachineData = ptr.Deref(m.kept.Giving, MachineData{Storage: m.kept.Storage})
+		m.MachineData = m.kept.giving()
 		return nil
 	}
 	m.text = func() string {

@@ -175,7 +175,7 @@ func (d *ClusterData) entries() entries {
 		text := fmt.Sprintf("machine %s (%s) is kept until %s for the next Machine of %s", k.Hostname, k.SystemID,
 			k.Until.UTC().Format("2006-01-02 15:04:05Z"), k.For)
 		switch {
-		case k.GivenBack || k.Giving != nil:
+		case k.GivenBack:
 			text = fmt.Sprintf("machine %s (%s), which was kept for %s, is being given back", k.Hostname, k.SystemID, k.For)
 		case k.TakenBy != "":
 			text += ", which takes it"
