@@ -52,8 +52,8 @@ func (e *CredentialsError) Unwrap() error { return e.cause }
 // credentials/caBundle. They are read each time, so that a rotated key is used at once.
 type ManagerCredentials struct {
 	Dir string
-	// Namespaces are those whose MaasClusters and LXDHosts may use them: whoever may create MaasClusters there can take any machine
-	// with them, and, through a host cluster, read them. Empty: all.
+	// Namespaces are those whose MaasClusters and LXDHosts may use them: whoever may create MaasClusters there can take
+	// any machine with them, and, through a host cluster, read them. Empty: all.
 	Namespaces []string
 	// Given are used instead of those in Dir, if it is not nil: a program may have them from its user.
 	Given *maas.Config
