@@ -28,6 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -494,6 +495,36 @@ func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
 	}
 }
 
+// A Machine may wait long for its turn to take a server over. A proof from before the wait may not hold after it.
+func TestAServerThatIsTakenWhileItsHeirWaitsIsTheirs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer }, withOtherUser(true))
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
+	letGo := w.takeAllTurns(cluster, turns.Machines)
+	proven := make(chan struct{})
+	prove := sync.OnceFunc(func() { close(proven) })
+	w.maas.SetHook(func(call simulator.Call, _ simulator.Phase) error {
+		if strings.Contains(call.Query, "agent_name=") {
+			prove()
+		}
+		return nil
+	})
+	second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	select { // Nothing reports that it waits.
+	case <-proven:
+	case <-time.After(3 * time.Second):
+	}
+	w.steal(id)
+	letGo()
+	w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
+	w.refused(second, infrav1.MachineDeployedCondition, infrav1.KeptMachineLostReason)
+	if theirs := w.metal(id); theirs.AgentName != "theirs" || theirs.Status != "Allocated" {
+		t.Errorf("the other user's machine is %s, with the agent name %q", theirs.Status, theirs.AgentName)
+	}
+}
+
 // A person releases a server while it waits. What is left on it is undone all the same, also by a new manager.
 func TestAServerThatAPersonReleasesWhileItWaitsIsAsBefore(t *testing.T) {
 	t.Parallel()
@@ -533,7 +564,7 @@ func TestAServerThatIsKeptIsNotLeftBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer })
+			w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {test: 1h}\n" })
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			md, id := w.keepsServer(infrav1.MaasMachineSpec{})

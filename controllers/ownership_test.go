@@ -535,7 +535,7 @@ func (w *world) takeAllTurns(cluster *infrav1.MaasCluster, line turns.Line) (let
 		w.t.Fatal(err)
 	}
 	var taken []func()
-	for range 8 {
+	for range map[turns.Line]int{turns.Machines: 2, turns.Removal: 8}[line] {
 		done, err := s.Turn(w.t.Context(), line, turns.Acquire)
 		if err != nil {
 			w.t.Fatal(err)
