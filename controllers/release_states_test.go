@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // operations returns the operations on machines that MAAS received.
@@ -155,4 +157,49 @@ func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	if now, _ := w.maas.Machine(id); now.Status != "Allocated" || now.AgentName != "somebody" {
 		t.Errorf("another user's machine is now %+v", now)
 	}
+}
+
+// MAAS takes the mark off a machine as soon as a person releases it, also one that nobody else gets: a VM that was made for us.
+func TestAVMThatAPersonIsReleasingIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region += "timings: {power_off: 30h}\n" })
+	m := w.deployedVM()
+	w.stopManager()
+	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=release", nil)
+	w.beginDeletion(m)
+	w.startManager()
+	w.await("it waits, or is gone", m, func(ctx context.Context) bool {
+		return w.isGone(ctx, m) || conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.ReleasingReason
+	})
+	if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
+		t.Fatal(err)
+	}
+	w.goes(m)
+	w.noVMs()
+}
+
+// What MAAS showed a moment ago is not enough to leave a machine to another user: a person may have released it since.
+func TestWhatIsLeftOnAMachineThatAPersonHasJustReleasedIsUndone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	before := w.maas.State()
+	m := w.newMachine("md-0", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
+	w.deployed(m)
+	asked := make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		switch {
+		case strings.Contains(call.Query, "not_agent_name=") && at == simulator.After:
+			ask()
+		case strings.HasPrefix(call.Query, "id=") && !strings.Contains(call.Query, "agent_name=") && at == simulator.Before:
+			<-asked // A poll.
+		}
+		return nil
+	})
+	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=release", nil)
+	w.inState(m.Spec.SystemID, "Ready")
+	w.delete(m)
+	ask()
+	w.unchanged(before)
 }

@@ -119,7 +119,7 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 	case err != nil:
 		return proceed, err
 	case foreign != nil:
-		return r.notOursAnyMore(l, foreign)
+		return r.notOursAnyMore(ctx, l, foreign)
 	case len(found) > 0:
 		return r.adoptOne(ctx, l, found)
 	}

@@ -79,7 +79,7 @@ func (r *Reconciler) releaseBareMetal(ctx context.Context, l *life) (outcome, er
 		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", l.maas,
 			l.maas.StatusName), nil
 	case !ours:
-		return r.notOursAnyMore(l, l.maas)
+		return r.notOursAnyMore(ctx, l, l.maas)
 	case l.maas.Locked:
 		return waitForUnlock(l), nil
 	}
@@ -377,8 +377,19 @@ func waitForUnlock(l *life) outcome {
 		"machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas)
 }
 
-// notOursAnyMore emits an event that the machine is another user's now, and does not change it.
-func (r *Reconciler) notOursAnyMore(l *life, m *maas.Machine) (outcome, error) {
+// notOursAnyMore emits an event that the machine is another user's now, and does not change it. It waits while that is
+// not certain: MAAS removes the mark when a release starts, also that of a person, and the machine may have been seen
+// before. After the release, a VM that was made for us is ours again.
+func (r *Reconciler) notOursAnyMore(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	now, err := l.Inventory.Read(ctx, m.SystemID)
+	switch {
+	case err != nil:
+		return proceed, fmt.Errorf("reading whose machine %s is: %w", m.SystemID, err)
+	case onItsWay.Has(now.Status):
+		return report.Wait(report.CapacityRetry, infrav1.ReleasingReason, "machine %s: %s", now, now.StatusName), nil
+	case now.Status != m.Status:
+		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", now, now.StatusName), nil
+	}
 	r.Warn(l.MaasMachine, infrav1.MachineNotOursReason, "Delete", "machine %s is no longer ours; it is not changed", m)
 	l.foreign = m
 	return proceed, nil

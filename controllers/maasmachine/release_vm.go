@@ -46,7 +46,7 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	if !ours {
-		return r.notOursAnyMore(l, l.maas)
+		return r.notOursAnyMore(ctx, l, l.maas)
 	}
 	if l.maas.Locked {
 		return waitForUnlock(l), nil
