@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,28 +304,64 @@ func (w *world) changeRecord(m *infrav1.MaasMachine, change func(*record.Machine
 	w.poke(m)
 }
 
-// A machine that looks free may still become ours, while an allocation of it whose response was lost can take effect.
+// A machine that looks free, or that another user has, may still become ours, while an allocation of it whose response was lost can
+// take effect.
 func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.settleTime = 3 * time.Minute }) // The allocation comes in before.
-	m, finish := w.deployedMetal(infrav1.EraseNone)
-	id := m.Spec.SystemID
-	ours, _ := w.maas.Machine(id)
-	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
-	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
-	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
-	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
-	w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Calls{
-		Pending: []record.Pending{{Op: record.Claim, At: metav1.NewTime(time.Now().Add(time.Hour))}},
-	})))
-	w.beginDeletion(m)
-	w.annotate(m, clusterv1.PausedAnnotation, nil)
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASUnavailableReason)
-	w.allocateAs(ours.AgentName, id)
-	w.await("the machine is given back", m, func(context.Context) bool {
-		now, _ := w.maas.Machine(id)
-		return now.Status == "Ready" && now.AgentName == ""
+	for name, taken := range map[string]bool{"the machine is free": false, "another user has it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.settleTime = 3 * time.Minute }) // The allocation comes in before.
+			m, finish := w.deployedMetal(infrav1.EraseNone)
+			id := m.Spec.SystemID
+			ours, _ := w.maas.Machine(id)
+			w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
+			w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+			release := func() {
+				w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
+				w.inState(id, "Ready")
+			}
+			release()
+			if taken {
+				w.allocateAs("somebody", id)
+			}
+			w.annotate(m, infrav1.RecordAnnotation, ptr.To(recordText(t, record.Calls{
+				Pending: []record.Pending{{Op: record.Claim, At: metav1.NewTime(time.Now().Add(time.Hour))}},
+			})))
+			w.beginDeletion(m)
+			w.annotate(m, clusterv1.PausedAnnotation, nil)
+			w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASUnavailableReason)
+			if taken {
+				release()
+			}
+			w.allocateAs(ours.AgentName, id)
+			w.await("the machine is given back", m, func(context.Context) bool {
+				now, _ := w.maas.Machine(id)
+				return now.Status == "Ready" && now.AgentName == ""
+			})
+			w.annotate(m, infrav1.RecordAnnotation, nil)
+			finish()
+		})
+	}
+}
+
+// That another user has the machine says nothing of a claim whose response was lost.
+func TestALostClaimIsNotForgottenBecauseAnotherUserHasTheMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.settleTime = 3 * time.Minute })
+	w.provisioned(w.newCluster())
+	id := w.named("metal-a")
+	var taken atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op != "allocate" || at != simulator.Before || taken.Swap(true) {
+			return nil
+		}
+		w.allocateAs("somebody", id)
+		return errLost
 	})
-	w.annotate(m, infrav1.RecordAnnotation, nil)
-	finish()
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{SystemID: id})
+	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	if !recorded(t, m).IsPending(record.Claim) {
+		t.Error("the claim is not recorded any more, and may take effect when nobody expects it")
+	}
 }

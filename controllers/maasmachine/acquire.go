@@ -143,6 +143,11 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 // deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
 func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
+		if l.record.IsPending(record.Claim) { // Another user may have it, and release it before the claim takes effect.
+			if out, err := r.prove(ctx, l); err != nil || out.Waits() {
+				return out, err
+			}
+		}
 		l.record.Acquired() // The outcome of the claim is known.
 		l.Machines.StopWithholding(l.maas.SystemID, l.mark())
 		return proceed, nil

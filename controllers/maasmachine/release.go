@@ -381,6 +381,11 @@ func waitForUnlock(l *life) outcome {
 // not certain: MAAS removes the mark when a release starts, also that of a person, and the machine may have been seen
 // before. After the release, a VM that was made for us is ours again.
 func (r *Reconciler) notOursAnyMore(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	if l.record.MayAcquire() { // The other user may release it before that takes effect.
+		if out := r.awaitSettled(l); out.Waits() {
+			return out, nil
+		}
+	}
 	now, err := l.Inventory.Read(ctx, m.SystemID)
 	switch {
 	case err != nil:
