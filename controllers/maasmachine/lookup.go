@@ -112,7 +112,10 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 		}
 		out, err := r.readMachine(l, interest)
 		l.noteDeployment()
-		return out, err
+		if err != nil || out.Waits() {
+			return out, err
+		}
+		return r.onlyNamed(ctx, l)
 	}
 	found, foreign, err := r.find(ctx, l)
 	switch {
@@ -136,7 +139,7 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 // adoption finds machines that an earlier attempt acquired but could not record. It keeps one, and releases the others.
 func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil {
-		return proceed, nil
+		return r.onlyNamed(ctx, l)
 	}
 	found, foreign, err := r.find(ctx, l)
 	switch {
@@ -150,6 +153,33 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 		return r.awaitSettled(l, record.Storage, record.Exclude), nil // allocation waits for those, if it has to.
 	}
 	return r.adoptOne(ctx, l, found)
+}
+
+// onlyNamed gives back a machine that was acquired and could not be recorded, because a person has named another one in
+// the spec meanwhile.
+func (r *Reconciler) onlyNamed(ctx context.Context, l *life) (outcome, error) {
+	if !l.record.IsPending(record.Allocate) && !l.record.IsPending(record.TakeOver) {
+		return proceed, nil
+	}
+	found, err := l.Machines.Find(ctx, l.Identity())
+	if err != nil {
+		return proceed, err
+	}
+	for _, m := range found {
+		if m.SystemID == l.MaasMachine.Spec.SystemID {
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("Giving back a machine that the spec does not name", "systemID", m.SystemID)
+		if err := r.giveBack(ctx, l, m); err != nil {
+			return proceed, err
+		}
+	}
+	if out := r.awaitSettled(l); out.Waits() {
+		return out, nil
+	}
+	l.record.Done(record.Allocate)
+	l.record.Done(record.TakeOver)
+	return proceed, nil
 }
 
 // adoptOne continues with one of the machines that were found, and releases the others.
