@@ -152,6 +152,9 @@ func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 		l.Machines.StopWithholding(l.maas.SystemID, l.mark())
 		return proceed, nil
 	}
+	if l.Machines.WithheldByAnother(l.maas.SystemID, l.mark()) {
+		return taken(l, "another MaasMachine gives it back, or takes it"), nil
+	}
 	return r.claimNow(ctx, l, l.maas.SystemID)
 }
 

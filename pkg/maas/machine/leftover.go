@@ -77,10 +77,8 @@ func (s *Service) Withhold(m *maas.Machine, owner string, left Leftover) {
 func (s *Service) Reserve(m *maas.Machine, owner string) bool {
 	machines, now, done := s.lock()
 	defer done()
-	for by := range machines {
-		if by.systemID == m.SystemID && by.owner != owner {
-			return false
-		}
+	if byAnother(machines, m.SystemID, owner) {
+		return false
 	}
 	machines[withholding{m.SystemID, owner}] = withheld{m.Hostname, now.Add(withheldFor), Leftover{Storage: true}}
 	return true
@@ -93,6 +91,22 @@ func (s *Service) Withholds(systemID, owner string) bool {
 	defer done()
 	_, withholds := machines[withholding{systemID, owner}]
 	return withholds
+}
+
+// WithheldByAnother reports whether another owner withholds a machine.
+func (s *Service) WithheldByAnother(systemID, owner string) bool {
+	machines, _, done := s.lock()
+	defer done()
+	return byAnother(machines, systemID, owner)
+}
+
+func byAnother(machines map[withholding]withheld, systemID, owner string) bool {
+	for by := range machines {
+		if by.systemID == systemID && by.owner != owner {
+			return true
+		}
+	}
+	return false
 }
 
 // StopWithholding ends Withhold.
