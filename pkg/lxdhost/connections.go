@@ -80,8 +80,11 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 // Read returns what a host has, as read at most maxAge ago, and since Freed: GET /1.0/networks, projects/P/state,
 // resources, storage-pools, instances and images, and one more for each pool. The error is an *Error, or that of Host.
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
-	maxAge = min(maxAge, c.sinceFreed(o))
-	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[Reading] { return &one.reading }, (*Host).read)
+	since := time.Now().Add(-maxAge)
+	if freed := c.freed(o); freed.After(since) {
+		since = freed
+	}
+	return recent(ctx, c.get(o), o, since, func(one *connection) *kept[Reading] { return &one.reading }, (*Host).read)
 }
 
 // Freed notes that a host has more room than was read: an instance was just deleted.
@@ -92,32 +95,32 @@ func (c *Connections) Freed(o Options) {
 	one.freed = time.Now()
 }
 
-func (c *Connections) sinceFreed(o Options) time.Duration {
+func (c *Connections) freed(o Options) time.Time {
 	one := c.get(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(one.freed)
+	return one.freed
 }
 
 // Names returns the names of all instances in the project, as read at most maxAge ago: GET /1.0/instances, without what
 // they are. The error is that of Host or List.
 func (c *Connections) Names(ctx context.Context, o Options, maxAge time.Duration) ([]string, error) {
-	return recent(ctx, c.get(o), o, maxAge, func(one *connection) *kept[[]string] { return &one.names }, (*Host).names)
+	return recent(ctx, c.get(o), o, time.Now().Add(-maxAge), func(one *connection) *kept[[]string] { return &one.names },
+		(*Host).names)
 }
 
-// recent returns what was read of a host at most maxAge ago, and reads it if it was not.
+// recent returns what was read of a host since then, by another caller meanwhile, too, and reads it if it was not.
 func recent[T any](
-	ctx context.Context, one *connection, o Options, maxAge time.Duration, of func(*connection) *kept[T],
+	ctx context.Context, one *connection, o Options, since time.Time, of func(*connection) *kept[T],
 	read func(*Host, context.Context) (T, error),
 ) (none T, _ error) {
-	called := time.Now()
 	release, err := one.acquire(ctx)
 	if err != nil {
 		return none, err
 	}
 	defer release()
 	last := of(one)
-	if !last.at.IsZero() && called.Sub(last.at) <= maxAge { // Negative if another caller has read it meanwhile.
+	if !last.at.IsZero() && !last.at.Before(since) {
 		return last.value, nil
 	}
 	host, err := one.connect(ctx, o)
