@@ -184,11 +184,12 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	}
 	sent = time.Now()
 	err = c.attempt(caller, call, out)
-	c.circuit.note(err)
 	if ended = call.outcome(caller, err); err == nil {
+		c.circuit.note(nil)
 		return nil
 	}
 	err = err.presentable(append(call.secrets(), c.secret)).steady()
+	c.circuit.note(err) // Others read it from now on.
 	why = err.Message
 	if probe && ended == guard.Silent && err.Kind != Untrusted {
 		err.Message = c.circuit.Message()

@@ -20,6 +20,10 @@ const (
 	maxRetryAfter = time.Hour
 	// busyPause is how long to wait when MAAS is busy and sends no Retry-After.
 	busyPause = 5 * time.Second
+	// A connection of HTTP/2 that has been silent for pingAfter is asked whether it is alive, and closed if it does not
+	// answer within pingTimeout: after a timeout alone, all calls would go on to use it.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
 )
 
 // errSentTwice is for a call that MAAS got twice, of which the second response is worthless.
@@ -31,6 +35,7 @@ func newTransport(tlsConfig *tls.Config) *http.Transport {
 	transport.TLSClientConfig = tlsConfig
 	transport.MaxIdleConnsPerHost = keptConnections
 	transport.MaxResponseHeaderBytes = guard.MaxHeader
+	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	return transport
 }
 
