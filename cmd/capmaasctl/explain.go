@@ -89,7 +89,7 @@ var kinds = []kind{{
 		return "the machine is released, or kept for the next Machine; then the object goes"
 	},
 }, {
-	names: []string{"maascluster", "maasclusters"},
+	names: []string{"maascluster", "maasclusters", "mc"},
 	empty: func() withConditions { return &infrav1.MaasCluster{} },
 	order: func(o withConditions) []string {
 		ofHosts := o.(*infrav1.MaasCluster).Spec.LXDControlPlaneCluster
@@ -104,7 +104,7 @@ var kinds = []kind{{
 		return "its machines go first, also those that are kept; then the DNS record, or the virtual IP; then the object goes"
 	},
 }, {
-	names: []string{"lxdhost", "lxdhosts"},
+	names: []string{"lxdhost", "lxdhosts", "lxh"},
 	empty: func() withConditions { return &infrav1.LXDHost{} },
 	order: func(withConditions) []string { return lxdhost.Conditions },
 	facts: hostFacts,
@@ -112,7 +112,7 @@ var kinds = []kind{{
 		return "the VMs on it go first; then the object goes"
 	},
 }, {
-	names: []string{"maasremediation", "maasremediations"},
+	names: []string{"maasremediation", "maasremediations", "mr"},
 	empty: func() withConditions { return &infrav1.MaasRemediation{} },
 	order: func(withConditions) []string { return remediation.Conditions },
 	facts: func(o withConditions) []fact {

@@ -4,6 +4,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/yaml"
@@ -232,5 +235,39 @@ func TestExplain(t *testing.T) {
 	}
 	if got := ctl("maasmachine", m.Name); got.code != exitFailed || !strings.Contains(got.stdout, infrav1.RecordAnnotation) {
 		t.Errorf("a record that somebody spoiled: %+v", got)
+	}
+}
+
+// Whatever kubectl takes for a kind is taken here, too.
+func TestKindsHaveKubectlsNames(t *testing.T) {
+	files, err := filepath.Glob("../../charts/capmaas/files/crds/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	found := 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(data, crd); err != nil {
+			t.Fatal(err)
+		}
+		names := crd.Spec.Names
+		for _, k := range kinds {
+			if !slices.Contains(k.names, names.Plural) {
+				continue
+			}
+			found++
+			for _, name := range append(names.ShortNames, names.Singular) {
+				if !slices.Contains(k.names, name) {
+					t.Errorf("%s is not taken for %s", name, names.Plural)
+				}
+			}
+		}
+	}
+	if found != len(kinds) {
+		t.Errorf("%d of %d kinds have a CRD", found, len(kinds))
 	}
 }
