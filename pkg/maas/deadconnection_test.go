@@ -74,7 +74,7 @@ func silentWay(t *testing.T, to string) *way {
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", to)
+			server, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", to)
 			if err != nil {
 				return
 			}
