@@ -18,8 +18,8 @@ import (
 // LXD ignores If-Match when it stops and deletes. So a running VM becomes ephemeral first, if it is still as it was
 // read: LXD deletes that one when it stops, and no other that has its name by then. It calls GET /1.0/instances/NAME;
 // for a running VM PATCH instances/NAME, PUT instances/NAME/state and GET operations/ID/wait; for a stopped one DELETE
-// instances/NAME and GET operations/ID/wait. With further disks, the VM is stopped, and they are detached and deleted,
-// before.
+// instances/NAME and GET operations/ID/wait. With further disks, these are proven, the VM is stopped, and they are
+// detached and deleted, before.
 //
 // The error is an *Error: KindConflict, KindVolume, KindTooLate, or one of the connection or of LXD. A VM that somebody
 // changes meanwhile is one of LXD's. Error.Sent says whether what LXD was asked for may come late.
@@ -53,8 +53,14 @@ func (s *session) delete(name string, marks Marks) error {
 	return deleted
 }
 
-// deleteVolumes stops a VM that was proven, deletes its further disks, and returns it as it is then.
+// deleteVolumes stops a VM that was proven, deletes its further disks, and returns it as it is then. Nothing is changed
+// if one of them is not ours.
 func (s *session) deleteVolumes(found *api.Instance, marks Marks) (now *api.Instance, etag string, err error) {
+	for _, v := range volumesOf(found.Config) {
+		if _, err := s.proveVolume(v, marks); err != nil {
+			return nil, "", err
+		}
+	}
 	if !isStopped(found) {
 		if err := s.switchVM(found.Name, marks, "stop", isStopped); err != nil {
 			return nil, "", err

@@ -272,12 +272,13 @@ func TestFurtherDisks(t *testing.T) {
 		StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": "1048576"}},
 	}))
 	wantKind(t, b.clone(b.host, s), KindVolume)
+	b.must(b.host.Start(t.Context(), "vm", ours))
 	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindVolume)
-	if b.instance("vm") == nil {
-		t.Error("the VM is gone, which names the volume")
+	if vm := b.instance("vm"); vm == nil || !isRunning(vm) {
+		t.Errorf("the VM, which names the volume, is %+v", vm)
 	}
-	if left := b.volumes(); !slices.Equal(left, []string{"vm-disk2"}) {
-		t.Errorf("another's volume was there, and now: %v", left)
+	if left := b.volumes(); !slices.Equal(left, []string{"vm-disk1", "vm-disk2"}) {
+		t.Errorf("another's volume was there, beside its own, and now: %v", left)
 	}
 }
 
