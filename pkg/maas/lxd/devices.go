@@ -56,7 +56,7 @@ func givesDevices(h *Host, s *VMSpec) reason {
 		refused+"; add it to spec.allowedDevices of the LXDHost")
 }
 
-// mayStill returns a *NotAllowedError unless a VM may be made on a host that it was chosen for, as its LXDHost is now.
+// mayStill returns a *NotAllowedError unless a VM may be made on a host that it was chosen for, as that is now.
 func mayStill(h *Host, s *VMSpec) error {
 	if h.Object != nil && h.Object.Unschedulable {
 		return &NotAllowedError{"it takes no new VMs by now: its LXDHost is unschedulable, or is being deleted"}
@@ -64,8 +64,10 @@ func mayStill(h *Host, s *VMSpec) error {
 	if h.Object != nil && !h.Object.Allows(s.Namespace) {
 		return &NotAllowedError{"it is not for namespace " + s.Namespace + ": see spec.allowedNamespaces of the LXDHost"}
 	}
-	if why := givesDevices(h, s); why != fits {
-		return &NotAllowedError{"it is one of those " + why.String()}
+	for _, check := range []func(*Host, *VMSpec) reason{isRetiring, givesDevices} {
+		if why := check(h, s); why != fits {
+			return &NotAllowedError{"it is one of those " + why.String()}
+		}
 	}
 	return nil
 }

@@ -64,6 +64,7 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 		"its namespace is not allowed": {func(o *HostObject) { o.Allows = func(string) bool { return false } }, false},
 		"it is cordoned":               {func(o *HostObject) { o.Unschedulable = true }, false},
 		"it is gone":                   {func(o *HostObject) { o.Name = "other" }, false},
+		"its Secret is gone":           {func(o *HostObject) { o.Problem = errNoSecret }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, asked := deaf(t)
@@ -86,7 +87,7 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 			spec := VMSpec{Namespace: "theirs", Hostname: "vm", Resources: Resources{1, 1024, 8}, Hardware: device}
 			_, err := service.ComposeVM(ctx, maas.Unrecorded("a test"), Host{Name: "host", Object: &chosen}, spec)
 			var refused *NotAllowedError
-			if !NotComposed(err) || errors.As(err, &refused) == tc.want {
+			if isRefused := errors.As(err, &refused) || errors.Is(err, errNoSecret); !NotComposed(err) || isRefused == tc.want {
 				t.Errorf("the VM: %v", err)
 			}
 		})
@@ -108,5 +109,17 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 		if _, err := service.ComposeVM(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); !NotComposed(err) || !errors.As(err, &refused) {
 			t.Errorf("a VM on a host that is cordoned by now: %v", err)
 		}
+		err = region.inventory.ChangeVMHosts(func(client *maas.Client) error {
+			_, err := client.AddVMHostTag(t.Context(), maas.Unrecorded("a test"), hosts[0].ID, RetiringTag)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); !errors.As(err, &refused) {
+			t.Errorf("a VM on a host that is being removed by now: %v", err)
+		}
 	})
 }
+
+var errNoSecret = errors.New("there is no Secret")

@@ -192,10 +192,8 @@ func (i *images) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostOb
 		return nil, &NotAllowedError{"its LXDHost is gone"}
 	}
 	object := *host.Object
-	object.Unschedulable = now.Unschedulable
-	if now.Problem == nil {
-		object.Server, object.Allows, object.AllowedDevices = now.Server, now.Allows, now.AllowedDevices
-	}
+	object.Unschedulable, object.Server, object.Problem = now.Unschedulable, now.Server, now.Problem
+	object.Allows, object.AllowedDevices = now.Allows, now.AllowedDevices
 	host.Object = &object
 	return &object, mayStill(&host, spec)
 }

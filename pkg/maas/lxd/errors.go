@@ -46,7 +46,7 @@ func (e *LXDError) Error() string {
 // Unwrap returns MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
 
-// NotAllowedError means that a host does not take the VM that was to be made there: its LXDHost was changed meanwhile.
+// NotAllowedError means that a host does not take the VM that was to be made there: it was changed meanwhile.
 // Nothing was asked for.
 type NotAllowedError struct{ Problem string }
 

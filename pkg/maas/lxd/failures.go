@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/cooldown"
 )
@@ -64,8 +65,13 @@ func (h *Host) coolDown(until time.Time, failedTo string) {
 	}
 }
 
-// blames reports whether an error may be the host's fault. MAAS returns 503 or 500 then, or refuses a VM with 400.
+// blames reports whether an error may be the host's fault. MAAS returns 503 or 500 then, or refuses a VM with 400. A
+// direct host whose VM can't be made there, because of another's name for example, is left out for a while as well; not
+// where the VM is there, and is searched first.
 func blames(err error) bool {
+	if kind := lxdhost.KindOf(err); kind == lxdhost.KindVolume || kind == lxdhost.KindTooLate {
+		return false
+	}
 	var e *maas.Error
 	if !errors.As(err, &e) {
 		return true

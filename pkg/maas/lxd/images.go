@@ -61,7 +61,7 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 		return VM{}, err
 	}
 	failed := func(err error) (VM, error) { return VM{}, &DirectError{Host: object.Name, cause: err} }
-	server, err := i.servers.Host(ctx, object.Server)
+	server, err := i.server(ctx, object)
 	if err != nil {
 		return failed(err)
 	}

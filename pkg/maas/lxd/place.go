@@ -163,10 +163,7 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(s.NoMAASImage || len(s.Processors) > 0 && processor != "" && !slices.Contains(s.Processors, processor),
 			"of an architecture that MAAS has no such image for: ", processor)
 	},
-	// Its machine is being deleted, and waits for its VMs.
-	func(h *Host, _ *VMSpec) reason {
-		return when(slices.Contains(h.Tags, RetiringTag), "being removed", "")
-	},
+	isRetiring,
 	// The machine is not running.
 	func(h *Host, _ *VMSpec) reason { return h.Machine.down() },
 	func(h *Host, s *VMSpec) reason {
@@ -208,6 +205,11 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return when(slices.ContainsFunc(onPools(h, s.disks()), isFull), outOf, "disk")
 	},
 }...)
+
+// isRetiring refuses a host whose machine is being deleted, and waits for its VMs.
+func isRetiring(h *Host, _ *VMSpec) reason {
+	return when(slices.Contains(h.Tags, RetiringTag), "being removed", "")
+}
 
 // lacksItsOwn returns what a direct host lacks of what its LXDHost names, for a VM whose spec names no other.
 func (h *Host) lacksItsOwn(s *VMSpec) reason {

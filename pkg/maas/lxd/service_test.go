@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -207,6 +208,24 @@ func TestADirectHostCoolsDownForLess(t *testing.T) {
 	got := []time.Duration{list[0].CooldownUntil.Sub(now), list[1].CooldownUntil.Sub(now)}
 	if diff := cmp.Diff([]time.Duration{cooldowns.First, directCooldowns.First}, got); diff != "" {
 		t.Errorf("the cooldowns differ (-want +got):\n%s", diff)
+	}
+}
+
+// What is in the way of a VM that is there, and the time that this process took, say nothing of its host.
+func TestADirectHostCoolsDownForItsOwnFailuresAlone(t *testing.T) {
+	for kind, want := range map[lxdhost.Kind]bool{
+		lxdhost.KindNoRoom: true, lxdhost.KindConflict: true, lxdhost.KindVolume: false, lxdhost.KindTooLate: false,
+	} {
+		direct := host("a1", "a")
+		direct.Object = &HostObject{Direct: true}
+		s := NewService(&hosts{err: &DirectError{cause: &lxdhost.Error{Kind: kind}}}, NewReservations())
+		if _, err := s.ComposeVM(t.Context(), maas.Unrecorded("a test"), direct, small); err == nil {
+			t.Fatal("it was composed")
+		}
+		all := []Host{direct}
+		if s.markCoolingDown(all); all[0].CooldownUntil.IsZero() == want {
+			t.Errorf("after %s: it cools down until %s", kind, all[0].CooldownUntil)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -87,6 +88,11 @@ func (v *vmHosts) Project(ctx context.Context, host Host) (string, error) {
 
 // Compose makes MAAS compose the VM (POST vm-hosts/{id}/ op=compose).
 func (v *vmHosts) Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error) {
+	// What can't be read now does not matter: MAAS, if it can't be reached, makes no VM either.
+	now, _, _ := v.inventory.VMHosts(ctx, hostsMaxAge)
+	if is := list.Find(now, func(h maas.VMHost) bool { return h.ID == host.ID }); is != nil {
+		host.Tags = is.Tags
+	}
 	if err := mayStill(&host, &spec); err != nil {
 		return VM{}, err
 	}
