@@ -49,18 +49,20 @@ func (i *Inventory) judgeAbsent(ctx context.Context) error {
 		case errors.Is(err, maas.Forbidden):
 			c.machine, c.hidden = nil, true
 		default:
-			failed = err
-		}
-		if failed != nil {
-			break
+			failed, c.failed = err, true
 		}
 		checks = append(checks, c)
+		if c.failed {
+			break
+		}
 	}
 	if failed != nil || i.pace.checkFailed {
-		i.pace.checkFailed = failed != nil
-		i.recordHealth(failed)
+		i.pace.checkFailed = i.recordHealth(failed)
 	}
 	i.notify(i.applyChecks(checks))
+	if !i.pace.checkFailed {
+		return nil // The machine is asked for again after the others.
+	}
 	return failed
 }
 
@@ -100,6 +102,7 @@ type check struct {
 	asked   time.Time
 	machine *maas.Machine
 	hidden  bool
+	failed  bool // nothing was found out
 }
 
 // toCheck returns the machines to ask for singly now. A machine that is absent is not asked for again. Unless a machine
@@ -144,7 +147,10 @@ func (i *Inventory) applyChecks(checks []check) []string {
 		if e == nil || e.written.After(c.asked) {
 			continue
 		}
-		e.checked, e.missing, e.doubted = c.asked, time.Time{}, false
+		if e.checked = c.asked; c.failed {
+			continue
+		}
+		e.missing, e.doubted = time.Time{}, false
 		if c.machine != nil && !e.unlisted {
 			i.opts.Logger.Info("MAAS has a machine that its list of machines lacks", "systemID", c.id)
 		}

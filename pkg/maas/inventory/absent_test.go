@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type script struct {
 	machines map[string]*maas.Machine
 	devices  map[string]*maas.Device
 	unlisted map[string]bool  // lists lack them
+	bad      map[string]error // what becomes of lists with them
 	errors   map[string]error // errors of GET for one machine
 	emptied  bool             // lists hold nothing
 
@@ -45,7 +47,7 @@ func newScript(t *testing.T) (*Inventory, *script) {
 	t.Helper()
 	s := &script{
 		t: t, clock: time.Unix(1_000_000, 0), timeout: 30 * time.Second, machines: map[string]*maas.Machine{}, unlisted: map[string]bool{},
-		errors: map[string]error{}, told: map[string]int{},
+		errors: map[string]error{}, told: map[string]int{}, bad: map[string]error{},
 	}
 	client, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
 	if err != nil {
@@ -67,6 +69,9 @@ func (s *script) ListMachines(_ context.Context, filter maas.MachineFilter) ([]*
 	}
 	var found []*maas.Machine
 	for _, id := range filter.SystemIDs {
+		if err := s.bad[id]; err != nil {
+			return nil, err
+		}
 		if m := s.machines[id]; m != nil && !s.unlisted[id] && !s.emptied {
 			found = append(found, m)
 		}
@@ -193,6 +198,42 @@ func TestWhatCantBeFoundOutChangesNothing(t *testing.T) {
 	s.polls(i, 1)
 	if i.Health() != nil {
 		t.Errorf("MAAS reports all again, and health is %v", i.Health())
+	}
+}
+
+// What MAAS can't answer for one machine keeps nothing from being found out of the others.
+func TestACheckThatFailsKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	i, s := newScript(t)
+	ids := s.deploy(i, Leaving, maxChecks+3)
+	s.polls(i, 2)
+	s.emptied = true
+	last := ids[len(ids)-1]
+	for _, id := range ids[:len(ids)-1] {
+		s.errors[id] = &maas.Error{Kind: maas.Unavailable, Status: http.StatusInternalServerError}
+	}
+	delete(s.machines, last)
+	s.polls(i, len(ids)+1)
+	if seen := i.Observe(last, Leaving); !seen.Known || seen.Machine != nil {
+		t.Errorf("the machine that is gone is %+v", seen)
+	}
+	if seen := i.Observe(ids[0], Leaving); seen.Machine == nil {
+		t.Errorf("a machine of which nothing is known is %+v", seen)
+	}
+	for _, id := range ids {
+		s.bad[id] = &maas.Error{Kind: maas.Unavailable, Status: http.StatusMovedPermanently}
+	}
+	for range failedLists {
+		_ = i.poll(t.Context())
+		s.clock = s.clock.Add(scriptedActive)
+	}
+	if i.Health() == nil {
+		t.Error("no list works, and MAAS counts as readable")
+	}
+	clear(s.bad)
+	s.polls(i, 1)
+	if i.Health() != nil {
+		t.Errorf("lists work again, and health is %v", i.Health())
 	}
 }
 

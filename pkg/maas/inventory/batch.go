@@ -20,16 +20,12 @@ const (
 	// may be longer. Some MAASes need tenths of a second for each machine, and the client's timeout ends a list.
 	longList  = 10 * time.Second
 	shortList = 2 * time.Second
-	// silentLists is how many lists in a row must time out, the last of them for a single machine, until MAAS counts as
-	// unreadable.
-	silentLists = 3
 )
 
 // batch is how many machines the next list asks for.
 type batch struct {
-	mu       sync.Mutex
-	size     int
-	timeouts int // lists in a row that timed out
+	mu   sync.Mutex
+	size int
 }
 
 func (b *batch) next() int {
@@ -42,7 +38,6 @@ func (b *batch) next() int {
 func (b *batch) took(machines int, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.timeouts = 0
 	switch {
 	case took > longList:
 		b.size = max(machines/2, 1)
@@ -51,33 +46,28 @@ func (b *batch) took(machines int, took time.Duration) {
 	}
 }
 
-// timedOut adapts the size after a list of so many machines timed out, and reports whether MAAS can't be read at all.
-func (b *batch) timedOut(machines int) bool {
+// failed adapts the size after a list of so many machines failed.
+func (b *batch) failed(machines int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.timeouts++
-	b.size = max(machines/2, 1)
-	return machines == 1 && b.timeouts >= silentLists
+	b.size = machines / 2
 }
 
-// silentError means that even a list of a single machine times out, again and again.
-type silentError struct{ error }
-
-func (e silentError) Unwrap() error { return e.error }
-
-// tookTooLong reports whether MAAS, or a proxy before it, ran out of time.
-func tookTooLong(err error) bool {
+// mayBeOfOne reports whether fewer machines may be listed: MAAS, or a proxy before it, ran out of time, or fails to
+// answer because of one of them.
+func mayBeOfOne(err error) bool {
 	var e *maas.Error
-	return errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &e) && e.Status == http.StatusGatewayTimeout)
+	return errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &e) && (e.Status == http.StatusOK || e.Status >= http.StatusInternalServerError)
 }
 
-// list asks MAAS for the first of these machines, as many as it can list in time. It returns their ids, and when it
-// asked.
+// list asks MAAS for the first of these machines, as many as it can list. It returns their ids, and when it asked; with
+// an error at most one: that of a machine that MAAS can't list even alone.
 func (i *Inventory) list(
 	ctx context.Context, ids []string,
 ) (asked time.Time, listed []string, machines []*maas.Machine, err error) {
 	for {
-		listed = ids[:min(len(ids), i.batch.next())]
+		listed = i.together(ids[:min(len(ids), i.batch.next())])
 		asked = i.now()
 		machines, err = i.listAll(ctx, listed)
 		switch {
@@ -86,21 +76,31 @@ func (i *Inventory) list(
 		case err == nil:
 			i.batch.took(len(listed), i.now().Sub(asked))
 			return asked, listed, machines, nil
-		case !tookTooLong(err):
+		case !mayBeOfOne(err):
 			return asked, nil, nil, err
 		}
-		if i.batch.timedOut(len(listed)) {
-			return asked, nil, nil, silentError{err}
-		}
-		if len(listed) == 1 {
-			return asked, nil, nil, err
-		}
-		// A MAAS that is slow with lists still returns its version. One that hangs must not be asked for ever shorter
-		// lists.
+		// A MAAS that is slow with lists, or fails to answer them, still returns its version. One that hangs must not be
+		// asked for ever shorter lists.
 		if _, err := i.source.Version(ctx); err != nil {
 			return asked, nil, nil, err
 		}
+		if len(listed) == 1 {
+			return asked, listed, nil, err
+		}
+		i.batch.failed(len(listed))
 	}
+}
+
+// together returns the first of these machines that one list may ask for.
+func (i *Inventory) together(ids []string) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for at, id := range ids {
+		if e := i.entries[id]; e != nil && e.alone {
+			return ids[:max(at, 1)]
+		}
+	}
+	return ids
 }
 
 // listAll lists machines, and devices as machines: GET machines/ and GET devices/, as far as there are both.

@@ -3,10 +3,14 @@
 package inventory
 
 import (
+	"context"
+	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -87,12 +91,99 @@ func TestASweepDoesNotKeepChangingMachinesWaiting(t *testing.T) {
 	}
 }
 
+// What MAAS can't answer because of one machine does not concern the others.
+func TestAMachineThatMAASCannotListKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"an error":     &maas.Error{Kind: maas.Unavailable, Status: http.StatusInternalServerError},
+		"it is long":   fmt.Errorf("%w: %w", &maas.Error{Kind: maas.Unavailable, Status: http.StatusOK}, guard.ErrTooLong),
+		"it times out": fmt.Errorf("%w: %w", maas.Unavailable, context.DeadlineExceeded),
+	} {
+		for _, interest := range []Interest{Settled, Changing} {
+			t.Run(fmt.Sprint(name, interest), func(t *testing.T) {
+				t.Parallel()
+				i, s := newScript(t)
+				ids := s.deploy(i, interest, 300)
+				bad := ids[70]
+				s.bad[bad] = err
+				for range sweeps {
+					s.polls(i, 1)
+					for _, id := range ids {
+						if known := i.Observe(id, interest).Known; known == (id == bad) {
+							t.Fatalf("%s is known: %t", id, known)
+						}
+					}
+					if i.Health() != nil {
+						t.Fatalf("health is %v, and MAAS lists all but one", i.Health())
+					}
+				}
+				s.lists = nil
+				s.polls(i, sweeps)
+				if n := s.failed(); n == 0 || n > 6 {
+					t.Errorf("%d lists with a machine that can't be listed were asked for", n)
+				}
+				delete(s.bad, bad)
+				s.polls(i, sweeps)
+				if !i.Observe(bad, interest).Known {
+					t.Error("MAAS lists the machine again, and it is not known")
+				}
+				s.bad[bad] = err
+				before := s.told[bad]
+				s.polls(i, 2*sweeps)
+				if i.Observe(bad, interest).Known || s.told[bad] != before+1 {
+					t.Errorf("what was seen of it still counts, or that was told %d times", s.told[bad]-before)
+				}
+			})
+		}
+	}
+}
+
+// failed returns how many of the lists asked for something that MAAS can't list.
+func (s *script) failed() (n int) {
+	for _, ids := range s.lists {
+		if slices.ContainsFunc(ids, func(id string) bool { return s.bad[id] != nil }) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAMAASThatCannotListAnyMachineIsIll(t *testing.T) {
+	t.Parallel()
+	i, s := newScript(t)
+	ids := s.deploy(i, Settled, 300)
+	for _, id := range ids {
+		s.bad[id] = &maas.Error{Kind: maas.Unavailable, Status: http.StatusInternalServerError}
+	}
+	for range 20 {
+		_ = i.poll(t.Context())
+		s.clock = s.clock.Add(scriptedActive)
+	}
+	if i.Health() == nil {
+		t.Error("MAAS lists nothing, and counts as healthy")
+	}
+	if len(s.lists) > 60 {
+		t.Errorf("in 20 polls, it was asked for %d lists", len(s.lists))
+	}
+	clear(s.bad)
+	s.polls(i, 1)
+	if i.Health() != nil {
+		t.Errorf("MAAS lists again, and health is %v", i.Health())
+	}
+	s.polls(i, sweeps)
+	for _, id := range ids {
+		if !i.Observe(id, Settled).Known {
+			t.Fatalf("%s is not known", id)
+		}
+	}
+}
+
 func TestListsThatTimeOutForOneMachineAreIllHealth(t *testing.T) {
 	t.Parallel()
 	i, s := newScript(t)
 	s.perItem = time.Minute
 	s.deploy(i, Changing, 2)
-	for range 2 * silentLists {
+	for range 2 * failedLists {
 		_ = i.poll(t.Context())
 		s.clock = s.clock.Add(scriptedActive)
 	}

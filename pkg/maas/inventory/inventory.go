@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/cache"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
@@ -117,6 +116,7 @@ type entry struct {
 	device   bool      // it is a device of MAAS's, as MAAS has shown, or as who observes it says
 	shown    bool      // MAAS has shown which it is; it gives no id twice
 	doubted  bool      // since a call failed, until MAAS has been asked: nobody may rely on the observation
+	alone    bool      // a list of it alone failed: no list asks for it and others, until MAAS can list it
 }
 
 // New makes an inventory. Run starts polling.
@@ -240,13 +240,16 @@ func (i *Inventory) setHealth(err error) []string {
 	return ids
 }
 
-// recordHealth records whether MAAS could be read. A single lost response does not concern all machines: MAAS counts as
-// unavailable once the client's circuit is open.
-func (i *Inventory) recordHealth(err error) {
-	if _, open := i.client.NextProbe(); errors.Is(err, maas.Unavailable) && !open && !guard.Is[silentError](err) {
-		return
+// recordHealth records whether MAAS could be read, and reports whether it counts as unreadable because of this error. A
+// single lost response does not concern all machines: MAAS counts as unavailable once the client's circuit is open, or
+// lists fail again and again.
+func (i *Inventory) recordHealth(err error) (ill bool) {
+	_, open := i.client.NextProbe()
+	if errors.Is(err, maas.Unavailable) && !open && i.pace.failed < failedLists {
+		return false
 	}
 	i.notify(i.setHealth(err))
+	return err != nil
 }
 
 func (i *Inventory) notify(ids []string) {

@@ -30,6 +30,8 @@ type region struct {
 	failing  int // requests that are still to be turned away
 	turned   int // requests that were turned away
 	zones    int
+
+	unlistable http.HandlerFunc // answers lists of machines, unless it is nil
 }
 
 func (r *region) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -53,6 +55,10 @@ func (r *region) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if id, one := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), "/api/2.0/machines/"); one {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprintf(w, "No Machine matches %s", id)
+		return
+	}
+	if r.unlistable != nil {
+		r.unlistable(w, req)
 		return
 	}
 	ids := req.URL.Query()["id"]
@@ -281,6 +287,47 @@ func TestALostResponseIsNoOutage(t *testing.T) {
 	if n := changed.count("a"); n != 1 || inventory.Health() != nil {
 		t.Errorf("it was reported %d times, and health is %v", n, inventory.Health())
 	}
+}
+
+// A MAAS may answer everything but its lists.
+func TestListsThatAlwaysFailAreIllHealth(t *testing.T) {
+	for name, list := range map[string]http.HandlerFunc{
+		"a redirect": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "https://maas.example/")
+			w.WriteHeader(http.StatusMovedPermanently)
+		},
+		"too many requests": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) },
+		"an error":          func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"something else":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "null") },
+		"a machine that is too long": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `[{"system_id":"a","description":%q}]`, strings.Repeat("x", 2<<20))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
+			region.set("a", maas.StatusDeployed)
+			inventory.Observe("a", Changing)
+			eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+			region.answerLists(list)
+			eventually(t, "MAAS counts as unreadable", func() bool {
+				if _, err := inventory.Client().ListZones(t.Context()); err != nil {
+					t.Fatalf("what MAAS answers can't be read: %v", err)
+				}
+				return errors.Is(inventory.Health(), maas.Unavailable)
+			})
+			eventually(t, "that is reported", func() bool { return changed.count("a") > 1 })
+			region.answerLists(nil)
+			eventually(t, "MAAS counts as readable", func() bool {
+				return inventory.Health() == nil && inventory.Observe("a", Changing).Machine != nil
+			})
+		})
+	}
+}
+
+func (r *region) answerLists(with http.HandlerFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unlistable = with
 }
 
 func (r *region) turnedAway() int {

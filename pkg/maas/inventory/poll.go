@@ -25,6 +25,8 @@ const (
 	// because its cluster was moved away.
 	changingAbandoned = 30 * time.Minute
 	settledAbandoned  = 24 * time.Hour
+	// failedLists is how many lists in a row must fail until MAAS counts as unreadable.
+	failedLists = 3
 )
 
 // pace is the progress of polling. A sweep polls all machines; it may take many lists, and continue after an error.
@@ -37,7 +39,8 @@ type pace struct {
 	due    time.Time // when the next one is due
 	wanted bool      // it is due as soon as it may begin
 
-	checkFailed bool // MAAS lists machines, but a check of a machine that lists lack failed
+	failed      int  // lists in a row that failed
+	checkFailed bool // MAAS lists machines, and counts as unreadable because a check of one that lists lack failed
 }
 
 func (p *pace) sweepDue(now time.Time) bool {
@@ -206,20 +209,48 @@ func (e *entry) isAbandoned(now time.Time) bool {
 	return now.Sub(e.observed) > changingAbandoned
 }
 
-// pollBatch polls the first of these machines, as many as fit into one list.
+// pollBatch polls the first of these machines, as many as fit into one list. It passes over one that MAAS can't list,
+// unless that is so of each.
 func (i *Inventory) pollBatch(ctx context.Context, ids []string) error {
 	asked, listed, machines, err := i.list(ctx, ids)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err != nil || !i.pace.checkFailed {
-		i.recordHealth(err)
+	if err == nil {
+		i.pace.failed = 0
+		if !i.pace.checkFailed {
+			i.recordHealth(nil)
+		}
+		i.notify(i.applyList(asked, listed, machines))
+		return nil
 	}
-	if err != nil {
-		return err
+	i.pace.failed++
+	i.notify(i.passOver(asked, listed, err))
+	if len(listed) > 0 && i.pace.failed < failedLists {
+		return nil
 	}
-	i.notify(i.applyList(asked, listed, machines))
-	return nil
+	i.recordHealth(err)
+	return err
+}
+
+// passOver has the others polled although MAAS could not list a machine, and returns it if what was seen of it does not
+// count any more.
+func (i *Inventory) passOver(asked time.Time, ids []string, err error) (changed []string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, id := range ids {
+		e := i.entries[id]
+		if e == nil {
+			continue
+		}
+		if !e.alone {
+			i.opts.Logger.Info("MAAS can't list a machine", "systemID", id, "error", err.Error())
+		} else if !e.doubted && !e.written.After(asked) {
+			e.doubted, changed = true, append(changed, id)
+		}
+		e.asked, e.alone = asked, true
+	}
+	return changed
 }
 
 // applyList takes in a list, and returns the machines that changed. Machines that it lacks are only suspected to be
@@ -237,7 +268,7 @@ func (i *Inventory) applyList(asked time.Time, ids []string, machines []*maas.Ma
 		if e == nil {
 			continue
 		}
-		e.asked = asked
+		e.asked, e.alone = asked, false
 		switch {
 		case e.written.After(asked):
 		case found[id] == nil && e.missing.IsZero():
@@ -270,13 +301,13 @@ func (i *Inventory) tracked() int {
 	return len(i.entries)
 }
 
-// unknown returns the number of machines that have no observation yet.
+// unknown returns the number of machines that have no observation yet, and that MAAS may be able to list.
 func (i *Inventory) unknown() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := 0
 	for _, e := range i.entries {
-		if !e.Known {
+		if !e.Known && !e.alone {
 			n++
 		}
 	}
@@ -284,20 +315,35 @@ func (i *Inventory) unknown() int {
 }
 
 // due returns the machines that don't wait for a sweep: those without an observation, unless the current sweep includes
-// them; those expected to change; and those that a list lacked.
+// them; those expected to change; and those that a list lacked. After a list that failed, another machine shows whether
+// MAAS lists any.
 func (i *Inventory) due() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var ids []string
+	longest, now := i.longestNotAsked(), i.now()
 	for id, e := range i.entries {
 		switch {
-		case e.isAbsent(), !e.Known && e.asked.IsZero() && !e.since.After(i.pace.began):
+		case i.pace.failed > 0 && id == longest:
+			ids = append(ids, id)
+		case e.isAbsent(), e.alone && now.Sub(e.asked) < i.opts.IdleInterval,
+			!e.Known && e.asked.IsZero() && !e.since.After(i.pace.began):
 		case e.interest != Settled, !e.Known, !e.missing.IsZero(), e.doubted:
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// longestNotAsked returns the machine that was not asked for the longest. The caller holds i.mu.
+func (i *Inventory) longestNotAsked() (longest string) {
+	for id, e := range i.entries {
+		if l := i.entries[longest]; l == nil || e.asked.Before(l.asked) {
+			longest = id
+		}
+	}
+	return longest
 }
 
 // notAskedSince returns those of the machines that are tracked and that no list has asked for since then.
