@@ -166,22 +166,44 @@ func drainHost(ctx context.Context, h *lxdHosts, s surroundings) error {
 	return err
 }
 
-// awaitEmpty shows what happens on the host until no VM is left.
+// awaitEmpty shows what happens on the host until no VM is left. It retries a read that fails, unless it always will.
 func (h *lxdHosts) awaitEmpty(ctx context.Context, s surroundings) error {
 	shown := &progress{out: s.out, problems: s.err, said: map[string]infrav1.LXDEvacuationVM{}}
 	return wait.PollUntilContextCancel(ctx, drainPoll, true, func(ctx context.Context) (bool, error) {
-		host, err := h.read(ctx)
-		if err != nil {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		host, err := h.read(call)
+		switch {
+		case err == nil:
+			return shown.see(host)
+		case failsAgain(err):
 			return false, err
+		case ctx.Err() == nil:
+			shown.retries(fmt.Sprintf("unable to read %s, retrying: %v", h.title(), err))
 		}
-		return shown.see(host)
+		return false, nil
 	})
+}
+
+// failsAgain reports whether a read that ended in err always will.
+func failsAgain(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		meta.IsNoMatchError(err)
 }
 
 // progress is what was said of a drain so far.
 type progress struct {
 	out, problems io.Writer
 	said          map[string]infrav1.LXDEvacuationVM // by machine
+	failure       string                             // of the last read
+}
+
+// retries says why the host could not be read, once.
+func (p *progress) retries(failure string) {
+	if p.failure != failure {
+		fmt.Fprintln(p.problems, failure)
+	}
+	p.failure = failure
 }
 
 // evacuationWords are what is said of a VM before its machine is named.
@@ -191,6 +213,7 @@ var evacuationWords = map[infrav1.LXDEvacuationState]string{
 
 // see says what is new of a host, and reports whether it is empty. The error is why it will never be.
 func (p *progress) see(host *infrav1.LXDHost) (done bool, err error) {
+	p.failure = ""
 	c := conditions.Get(host, infrav1.EvacuatedCondition)
 	if c == nil || c.ObservedGeneration < host.Generation || host.Status.Evacuation == nil {
 		return false, nil // The manager has not looked yet.

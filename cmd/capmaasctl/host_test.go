@@ -5,15 +5,23 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -77,6 +85,50 @@ func (s *screen) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
+}
+
+// A server that is away for a moment does not end a drain. What stays as it is does.
+func TestADrainRetriesReads(t *testing.T) {
+	hosts := schema.GroupResource{Group: infrav1.GroupVersion.Group, Resource: "lxdhosts"}
+	for name, tc := range map[string]struct {
+		err  error
+		ends bool
+	}{
+		"unavailable":     {err: apierrors.NewServiceUnavailable("it restarts")},
+		"no connection":   {err: syscall.ECONNREFUSED},
+		"no response":     {err: context.DeadlineExceeded},
+		"not found":       {apierrors.NewNotFound(hosts, "lxd-a"), true},
+		"forbidden":       {apierrors.NewForbidden(hosts, "lxd-a", nil), true},
+		"unauthorized":    {apierrors.NewUnauthorized("the token expired"), true},
+		"another cluster": {&meta.NoKindMatchError{GroupKind: infrav1.GroupVersion.WithKind("LXDHost").GroupKind()}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lxd-a"}}
+			host.Status.Evacuation = &infrav1.LXDEvacuationStatus{}
+			conditions.Set(host, metav1.Condition{Type: infrav1.EvacuatedCondition, Status: metav1.ConditionTrue, Reason: infrav1.EvacuatedReason})
+			reads, scheme := 0, runtime.NewScheme()
+			if err := infrav1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			h := &lxdHosts{key: client.ObjectKeyFromObject(host)}
+			h.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(host).WithInterceptorFuncs(interceptor.Funcs{Get: func(
+				ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption,
+			) error {
+				if _, is := ctx.Deadline(); !is {
+					t.Error("a read has no timeout")
+				}
+				if reads++; reads == 1 {
+					return tc.err
+				}
+				return c.Get(ctx, key, object, opts...)
+			}}).Build()
+			var out, problems bytes.Buffer
+			err := h.awaitEmpty(t.Context(), surroundings{out: &out, err: &problems})
+			if tc.ends != errors.Is(err, tc.err) || tc.ends != (err != nil) || tc.ends != (problems.Len() == 0) {
+				t.Errorf("it ends with %v, and says %q; want an end with %v: %v", err, problems.String(), tc.err, tc.ends)
+			}
+		})
+	}
 }
 
 // drain is capmaasctl host drain, while it runs.
