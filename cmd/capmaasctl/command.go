@@ -210,8 +210,9 @@ func (c command) run(ctx context.Context, o options, s surroundings) int {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it takes longer than %s (--timeout)", o.timeout))
 		defer cancel()
 	}
-	if err := o.connect(ctx, c); err != nil {
-		return s.end(err)
+	o.unconnected = o.connect(ctx, c)
+	if c.act != nil && o.unconnected != nil {
+		return s.end(o.unconnected)
 	}
 	if c.act != nil {
 		return c.act(ctx, o, s)

@@ -130,9 +130,9 @@ func (o *options) connect(ctx context.Context, c command) (err error) {
 // noMAASError means that the management cluster does not tell one MAAS.
 type noMAASError struct{ problem string }
 
-func (e *noMAASError) Error() string {
-	return e.problem + ": give --maas-endpoint and --maas-api-key-file"
-}
+const giveMAAS = "give --maas-endpoint and --maas-api-key-file"
+
+func (e *noMAASError) Error() string { return e.problem + ": " + giveMAAS }
 
 // managersMAAS returns the URL and the key of the manager in the management cluster, which its pods mount.
 func managersMAAS(ctx context.Context, reader client.Reader) (maas.Config, error) {

@@ -53,6 +53,28 @@ func (k *kubernetes) install(t *testing.T, namespace string, values map[string]a
 	}
 }
 
+// Commands with a result have one also where nothing tells which MAAS is meant.
+func (k *kubernetes) checkResultsWithoutMAAS(t *testing.T) {
+	t.Helper()
+	for _, words := range []string{
+		"machines list", "image list", "image check ubuntu/jammy", "orphans", "check maas", "check vm-host --node-ip=10.254.0.1",
+	} {
+		got := call(t, "", []string{"KUBECONFIG=" + k.kubeconfig}, append([]string{"capmaasctl", "-o=json"}, strings.Fields(words)...)...)
+		var r struct {
+			report
+			trouble
+		}
+		if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+			t.Errorf("%s: the output is no JSON: %v: %+v", words, err, got)
+			continue
+		}
+		remedy := r.Remedy + r.line("endpoint").Remedy
+		if got.code != exitFailed || r.OK || r.Summary == "" || !strings.Contains(remedy, "--maas-endpoint") || got.err != "" {
+			t.Errorf("%s: %+v; want a problem with its remedy", words, got)
+		}
+	}
+}
+
 // Where no MAAS is given, it is that of the manager in the management cluster, as the chart installs it.
 func TestMAASOfTheManager(t *testing.T) {
 	k := newKubernetes(t)
@@ -66,9 +88,17 @@ func TestMAASOfTheManager(t *testing.T) {
 			t.Errorf("%s: %+v, want exit code %d, and %q", name, got, code, said)
 		}
 	}
-	fails("no manager", list(), exitFailed, "--maas-endpoint")
+	lacks := func(name string, got outcome, said string) {
+		t.Helper()
+		var r quarantineReport
+		err := json.Unmarshal([]byte(got.stdout), &r)
+		if err != nil || got.code != exitFailed || r.OK || r.Remedy == "" || !strings.Contains(r.Problem, said) {
+			t.Errorf("%s: %+v (%v), want a problem with %q and its remedy", name, got, err, said)
+		}
+	}
+	k.checkResultsWithoutMAAS(t)
 	k.install(t, "one", map[string]any{"maas": map[string]any{"existingSecret": "key-of-maas", "endpoint": b.url}})
-	fails("no key", list(), exitFailed, "one/capmaas-controller-manager has no MAAS of its own")
+	lacks("no key", list(), "one/capmaas-controller-manager has no MAAS of its own")
 	key := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key-of-maas", Namespace: "one"}, StringData: map[string]string{"apiKey": adminKey}}
 	if err := k.client.Create(t.Context(), key); err != nil {
 		t.Fatal(err)
@@ -80,6 +110,7 @@ func TestMAASOfTheManager(t *testing.T) {
 	}
 	fails("a URL without a key", list("MAAS_ENDPOINT="+b.url), exitUsage, "API key")
 	fails("a key without a URL", list("MAAS_API_KEY="+adminKey), exitUsage, "--maas-endpoint")
+	fails("no certificate", call(t, "", []string{"KUBECONFIG=" + k.kubeconfig}, "capmaasctl", "machines", "list", "--maas-ca-file="+k.kubeconfig), exitUsage, "--maas-ca-file")
 	if got := list("MAAS_API_KEY="+plainKey, "MAAS_ENDPOINT="+b.url); got.code != exitOK {
 		t.Errorf("another key: %+v", got)
 	}
@@ -98,7 +129,7 @@ func TestMAASOfTheManager(t *testing.T) {
 		t.Errorf("the kubeconfig that kubectl reads: %+v", got)
 	}
 	k.install(t, "two", map[string]any{"maas": map[string]any{"apiKey": plainKey, "endpoint": b.url}})
-	fails("two managers", list(), exitFailed, "2 managers")
+	lacks("two managers", list(), "2 managers")
 	deployments := &appsv1.DeploymentList{}
 	if err := k.client.List(t.Context(), deployments, client.InNamespace("one")); err != nil || len(deployments.Items) != 1 {
 		t.Fatalf("%d Deployments (%v)", len(deployments.Items), err)

@@ -66,9 +66,11 @@ type options struct {
 
 	// problems are all reasons why nothing is done.
 	problems usageError
-	// region is the MAAS, cluster the management cluster; nil if the command needs none.
-	region  *maas.Client
-	cluster client.Client
+	// region is the MAAS, cluster the management cluster; nil if the command needs none. unconnected is why there is no
+	// region: a result says so.
+	region      *maas.Client
+	cluster     client.Client
+	unconnected error
 }
 
 // wrong adds a problem, once.
@@ -171,23 +173,24 @@ var flagOf = map[string]string{
 	"endpoint": "--maas-endpoint (or MAAS_ENDPOINT)", "apiKey": "the API key", "caBundle": "--maas-ca-file",
 }
 
-// completeMAAS sets o.maas. It leaves it empty if nothing is given and there is a management cluster, which has it.
+// completeMAAS sets o.maas. It leaves URL and key empty if nothing is given and there is a management cluster, which has
+// them.
 func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
 	o.maas.Endpoint = cmp.Or(o.maas.Endpoint, s.getenv("MAAS_ENDPOINT"))
 	key, noKey := o.key(keyOnCommandLine, s)
 	bundle, noBundle := readSmall(o.caBundle)
 	o.maas.APIKey, o.maas.CABundle = key, bundle
 	none := errors.Is(noKey, errNoKey) && !keyOnCommandLine && o.apiKeyFile == "" && o.maas.Endpoint == ""
-	if none && noBundle == nil {
+	if none {
 		var err error
-		if o.cluster, _, err = o.managementCluster(s); err == nil {
-			return
-		} else if !errors.Is(err, errNoCluster) {
+		o.cluster, _, err = o.managementCluster(s)
+		if err != nil && !errors.Is(err, errNoCluster) {
 			o.wrongCluster(err)
 			return
 		}
+		none = err == nil
 	}
-	if noKey != nil {
+	if noKey != nil && !none {
 		o.wrong("%v", noKey)
 	}
 	if noBundle != nil {
@@ -198,6 +201,8 @@ func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
 		switch {
 		case !errors.As(problem, &field):
 			o.wrong("%v", problem)
+		case none && field.Field != "caBundle":
+			// The management cluster has it.
 		case field.Field == "apiKey" && key == "":
 			// A missing or unreadable value was already reported.
 		case field.Field == "endpoint" && o.maas.Endpoint == "":

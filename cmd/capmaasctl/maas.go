@@ -37,6 +37,10 @@ func checkMAAS(ctx context.Context, o options) checks {
 // region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. answers is false if it is
 // of no use. usable reports whether VM hosts can be read and registered.
 func (c *checks) region(ctx context.Context, o options, needed bool) (answers, usable bool) {
+	if o.unconnected != nil {
+		c.refused("endpoint", o.unconnected)
+		return false, false
+	}
 	if !c.endpoint(ctx, o.region, o.maas.Endpoint) {
 		return false, false
 	}
@@ -180,9 +184,9 @@ func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string
 	c.ok("dns-domain", "MAAS has %s", cmp.Or(wanted, strings.Join(there, ", ")))
 }
 
-// refused turns an error of MAAS into a line.
+// refused turns an error of MAAS, or from looking for it, into a line.
 func (c *checks) refused(name string, err error) {
-	found, remedy := maas.Explain(err)
+	found, remedy := explainAll(err)
 	c.failed(name, remedy, "%s", found)
 }
 

@@ -145,9 +145,13 @@ type quarantineReport struct {
 
 func listQuarantined(ctx context.Context, o options, _ surroundings) result {
 	r := &quarantineReport{Command: "machines list", Machines: []quarantined{}}
-	list, err := openQuarantines(o).List(ctx, 0)
+	var list []quarantine.Machine
+	err := o.unconnected
+	if err == nil {
+		list, err = openQuarantines(o).List(ctx, 0)
+	}
 	if err != nil {
-		r.Problem, r.Remedy = maas.Explain(err)
+		r.Problem, r.Remedy = explainAll(err)
 		r.Summary = "The machines in quarantine could not be listed."
 		return r
 	}

@@ -87,9 +87,13 @@ func findOrphans(ctx context.Context, o options, s surroundings) result {
 	return r
 }
 
-// explainAll is explain for errors of Kubernetes, too.
+// explainAll is maas.Explain for errors of the management cluster, too.
 func explainAll(err error) (problem, remedy string) {
-	if meta.IsNoMatchError(err) {
+	var none *noMAASError
+	switch {
+	case errors.As(err, &none):
+		return none.problem, giveMAAS
+	case meta.IsNoMatchError(err):
 		return "the cluster of the kubeconfig has no MaasMachines", "give the kubeconfig of the management cluster"
 	}
 	return maas.Explain(err)
@@ -124,6 +128,9 @@ func (o *options) searchOrphans(ctx context.Context) ([]orphans.Finding, error) 
 
 // settledOrphans searches twice: a machine that is an orphan only for a moment is none.
 func (o *options) settledOrphans(ctx context.Context, s surroundings) ([]orphans.Finding, error) {
+	if o.unconnected != nil {
+		return nil, o.unconnected
+	}
 	first, err := o.searchOrphans(ctx)
 	if err != nil || len(first) == 0 || o.settleTime == 0 {
 		return first, err

@@ -113,6 +113,9 @@ func planManifests(ctx context.Context, o options, s surroundings, p *planner.Pl
 
 // withPlanner reads clusters and their MAAS.
 func withPlanner(ctx context.Context, o options, do func(*planner.Planner) error) error {
+	if o.unconnected != nil {
+		return o.unconnected
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	registry := inventory.NewRegistry(inventory.Options{
