@@ -54,8 +54,8 @@ func (o *options) managementCluster(s surroundings) (client.Client, string, erro
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig,
 		Precedence: filepath.SplitList(s.getenv("KUBECONFIG"))}
 	named := cmp.Or(o.kubeconfig, strings.Join(rules.Precedence, ", "))
-	if home := s.getenv("HOME"); named == "" && home != "" {
-		rules.Precedence = []string{filepath.Join(home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)}
+	if named == "" && s.home != "" {
+		rules.Precedence = []string{filepath.Join(s.home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)}
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: o.context})

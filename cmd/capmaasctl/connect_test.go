@@ -125,7 +125,7 @@ func TestMAASOfTheManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := call(t, "", []string{"HOME=" + home}, "capmaasctl", "machines", "list"); got.code != exitOK {
+	if got := call(t, "", []string{"~=" + home}, "capmaasctl", "machines", "list"); got.code != exitOK {
 		t.Errorf("the kubeconfig that kubectl reads: %+v", got)
 	}
 	k.install(t, "two", map[string]any{"maas": map[string]any{"apiKey": plainKey, "endpoint": b.url}})

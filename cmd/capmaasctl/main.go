@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/util/homedir"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -39,12 +40,14 @@ type surroundings struct {
 	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
+	home     string // the user's directory; "" if there is none
 }
 
 func main() {
 	ctrllog.SetLogger(logr.Discard()) // Without a logger, controller-runtime prints a warning.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args, surroundings{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv})
+	code := run(ctx, os.Args, surroundings{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv,
+		home: homedir.HomeDir()})
 	stop()
 	os.Exit(code)
 }

@@ -29,20 +29,20 @@ type outcome struct {
 	stdout, err string
 }
 
-// call runs the program within the test. env are KEY=value pairs.
+// call runs the program within the test. env are KEY=value pairs; ~ is the user's directory, whatever HOME is.
 func call(t *testing.T, stdin string, env []string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), args, surroundings{
-		in: strings.NewReader(stdin), out: &stdout, err: &stderr,
-		getenv: func(name string) string {
-			for _, pair := range env {
-				if value, ok := strings.CutPrefix(pair, name+"="); ok {
-					return value
-				}
+	getenv := func(name string) string {
+		for _, pair := range env {
+			if value, ok := strings.CutPrefix(pair, name+"="); ok {
+				return value
 			}
-			return ""
-		},
+		}
+		return ""
+	}
+	code := run(t.Context(), args, surroundings{
+		in: strings.NewReader(stdin), out: &stdout, err: &stderr, getenv: getenv, home: getenv("~"),
 	})
 	return outcome{code, stdout.String(), stderr.String()}
 }
