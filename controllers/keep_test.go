@@ -28,7 +28,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -492,36 +491,6 @@ func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
 	})
 	if m := w.metal(id); m.Owner != "admin" {
 		t.Errorf("the machine is %s, of %q: the late claim would acquire it for nobody", m.Status, m.Owner)
-	}
-}
-
-// A Machine may wait long for its turn to take a server over. A proof from before the wait may not hold after it.
-func TestAServerThatIsTakenWhileItsHeirWaitsIsTheirs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer }, withOtherUser(true))
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
-	letGo := w.takeAllTurns(cluster, turns.Machines)
-	proven := make(chan struct{})
-	prove := sync.OnceFunc(func() { close(proven) })
-	w.maas.SetHook(func(call simulator.Call, _ simulator.Phase) error {
-		if strings.Contains(call.Query, "agent_name=") {
-			prove()
-		}
-		return nil
-	})
-	second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
-	select { // Nothing reports that it waits.
-	case <-proven:
-	case <-time.After(3 * time.Second):
-	}
-	w.steal(id)
-	letGo()
-	w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
-	w.refused(second, infrav1.MachineDeployedCondition, infrav1.KeptMachineLostReason)
-	if theirs := w.metal(id); theirs.AgentName != "theirs" || theirs.Status != "Allocated" {
-		t.Errorf("the other user's machine is %s, with the agent name %q", theirs.Status, theirs.AgentName)
 	}
 }
 

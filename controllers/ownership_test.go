@@ -30,7 +30,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -493,71 +492,4 @@ func TestAMachineOfChoiceMustFit(t *testing.T) {
 		w.delete(m)
 	}
 	w.unchanged(before)
-}
-
-// Of many removals most wait for their turn. A proof from before the wait may not hold after it.
-func TestAMachineThatIsTakenWhileItsRemovalWaitsIsTheirs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("taken", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
-	letGo := w.takeAllTurns(cluster, turns.Removal)
-	proven := make(chan struct{})
-	prove := sync.OnceFunc(func() { close(proven) })
-	w.maas.SetHook(func(call simulator.Call, _ simulator.Phase) error {
-		if strings.Contains(call.Query, "agent_name=") {
-			prove()
-		}
-		return nil
-	})
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	select { // Nothing reports that it waits.
-	case <-proven:
-	case <-time.After(3 * time.Second):
-	}
-	w.steal(m.Spec.SystemID)
-	letGo()
-	w.goes(m)
-	if theirs, there := w.maas.Machine(m.Spec.SystemID); !there || theirs.AgentName != "theirs" || theirs.Status != "Allocated" {
-		t.Errorf("the other user's machine is %s, with the agent name %q", theirs.Status, theirs.AgentName)
-	}
-}
-
-// takeAllTurns takes all turns of a line, so that no other caller gets one until letGo.
-func (w *world) takeAllTurns(cluster *infrav1.MaasCluster, line turns.Line) (letGo func()) {
-	w.t.Helper()
-	s, err := w.scopes.Cluster(w.t.Context(), w.cluster, cluster)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var taken []func()
-	for range map[turns.Line]int{turns.Machines: 2, turns.Removal: 8}[line] {
-		done, err := s.Turn(w.t.Context(), line, turns.Acquire)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		taken = append(taken, done)
-	}
-	return func() {
-		for _, done := range taken {
-			done()
-		}
-	}
-}
-
-// steal makes another user acquire a machine of ours.
-func (w *world) steal(systemID string) {
-	w.t.Helper()
-	other := w.as(otherKey)
-	if _, err := other.ReleaseMachine(w.t.Context(), maas.UnrecordedRelease("a test"), systemID, maas.ReleaseParams{}); err != nil {
-		w.t.Fatal(err)
-	}
-	w.await(systemID+" is released", w.cluster, func(context.Context) bool {
-		_, err := other.AllocateMachine(w.t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: systemID, AgentName: "theirs"})
-		return err == nil
-	})
 }
