@@ -80,5 +80,27 @@ func (c call) outcome(caller context.Context, err *Error) guard.Outcome {
 	return guard.Unclear
 }
 
+// mayFailAlone reports whether MAAS may answer other calls: it responded to this one, badly.
+func (c call) mayFailAlone(err *Error) bool {
+	return err.Status != 0 && err.Status != http.StatusBadGateway && err.Status != http.StatusGatewayTimeout &&
+		c.endpoint != versionEndpoint
+}
+
+// outcomeAmongOthers returns what a response that is of no use means: silence, unless MAAS answers the simplest call.
+// One call at a time asks it that, for the others, too.
+func (c *Client) outcomeAmongOthers(caller context.Context) guard.Outcome {
+	if _, open := c.NextProbe(); open {
+		return guard.Silent
+	}
+	if !c.checking.CompareAndSwap(false, true) {
+		return guard.Unclear
+	}
+	defer c.checking.Store(false)
+	if _, err := c.Version(caller); !errors.Is(err, Unavailable) {
+		return guard.Unclear
+	}
+	return guard.Silent
+}
+
 // isPlainRead reports whether MAAS alone responds to the call, and no BMC, VM host or rack controller behind it.
 func (c call) isPlainRead() bool { return c.method == http.MethodGet && !c.slow }

@@ -115,17 +115,18 @@ func TestCallsToAMAASThatDoesNotRespondAreRefused(t *testing.T) {
 		answer http.RoundTripper
 		call   func(context.Context, *Client) error
 		why    string
+		asked  int // how often MAAS is asked for its version
 	}{
-		"nobody listens":               {refuses, read, "connection refused"},
-		"nobody listens to a write":    {refuses, compose, "connection refused"},
-		"no answer in time":            {hangs, read, "did not respond in time"},
-		"no answer to a write in time": {hangs, compose, "did not respond in time"},
-		"a proxy without MAAS":         {says(http.StatusBadGateway, ""), read, "Bad Gateway"},
-		"a proxy that waits for MAAS":  {says(http.StatusGatewayTimeout, ""), compose, "Gateway Timeout"},
-		"503 to a read":                {says(http.StatusServiceUnavailable, "starting"), read, "starting"},
-		"500 to a read":                {says(http.StatusInternalServerError, "no database"), read, "no database"},
-		"garbage for a read":           {says(http.StatusOK, "<html>"), read, "can't be read"},
-		"something else for a read":    {says(http.StatusOK, "null"), read, "lacks"},
+		"nobody listens":               {refuses, read, "connection refused", 0},
+		"nobody listens to a write":    {refuses, compose, "connection refused", 0},
+		"no answer in time":            {hangs, read, "did not respond in time", 0},
+		"no answer to a write in time": {hangs, compose, "did not respond in time", 0},
+		"a proxy without MAAS":         {says(http.StatusBadGateway, ""), read, "Bad Gateway", 0},
+		"a proxy that waits for MAAS":  {says(http.StatusGatewayTimeout, ""), compose, "Gateway Timeout", 0},
+		"503 to a read":                {says(http.StatusServiceUnavailable, "starting"), read, "starting", 2},
+		"500 to a read":                {says(http.StatusInternalServerError, "no database"), read, "no database", 2},
+		"garbage for a read":           {says(http.StatusOK, "<html>"), read, "can't be read", 2},
+		"something else for a read":    {says(http.StatusOK, "null"), read, "lacks", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,9 +137,13 @@ func TestCallsToAMAASThatDoesNotRespondAreRefused(t *testing.T) {
 						t.Fatalf("the call ended with %v", err)
 					}
 				}
+				want := guard.SilentCalls
+				if tc.asked > 0 { // With them, it has been silent before the last call.
+					want += tc.asked - 1
+				}
 				err := tc.call(t.Context(), client)
-				if !errors.Is(err, Unavailable) || !NotSent(err) || len(maas.requests()) != guard.SilentCalls {
-					t.Fatalf("%#v after %d requests, want a refusal after %d", err, len(maas.requests()), guard.SilentCalls)
+				if !errors.Is(err, Unavailable) || !NotSent(err) || len(maas.requests()) != want {
+					t.Fatalf("%#v after %d requests, want a refusal after %d", err, len(maas.requests()), want)
 				}
 				if message := Message(err); !strings.Contains(message, tc.why) || !strings.Contains(message, began.UTC().Format(time.RFC3339)) {
 					t.Errorf("%q does not say why, or since when", message)
@@ -149,6 +154,63 @@ func TestCallsToAMAASThatDoesNotRespondAreRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One read that MAAS always answers badly, for example because of a row in its database, concerns no other call.
+func TestOneReadThatMAASAnswersBadlyIsNoSilence(t *testing.T) {
+	for name, answer := range map[string]http.RoundTripper{
+		"500": says(http.StatusInternalServerError, ""), "503": says(http.StatusServiceUnavailable, ""),
+		"garbage": says(http.StatusOK, "<html>"), "something else": says(http.StatusOK, "null"),
+		"too long": says(http.StatusOK, `[{"name": "`+strings.Repeat("x", 2*maxObject)+`"}]`),
+	} {
+		for name2, read := range map[string]func(context.Context, *Client) error{"records": readRecord, "machines": listMachines} {
+			t.Run(name+", "+name2, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var under sync.Map // paths that are being asked for
+					maas := &region{answer: roundTrip(func(r *http.Request) (*http.Response, error) {
+						if _, twice := under.LoadOrStore(r.URL.Path, true); twice && strings.HasSuffix(r.URL.Path, "/version/") {
+							t.Error("two calls at a time ask whether MAAS answers others")
+						}
+						defer under.Delete(r.URL.Path)
+						switch {
+						case strings.HasSuffix(r.URL.Path, "/version/"):
+							<-time.After(time.Millisecond) // On the fake clock.
+							return says(http.StatusOK, `{"version": "3.6.5"}`).RoundTrip(r)
+						case strings.HasSuffix(r.URL.Path, "/zones/"):
+							return works.RoundTrip(r)
+						}
+						return answer.RoundTrip(r)
+					})}
+					client := maas.client(t)
+					var group sync.WaitGroup
+					for range 3 * maxUnderWay {
+						group.Go(func() {
+							if err := read(t.Context(), client); !errors.Is(err, Unavailable) || NotSent(err) {
+								t.Errorf("the call ended with %v", err)
+							}
+						})
+					}
+					group.Wait()
+					for range 5 * guard.SilentCalls {
+						if err := read(t.Context(), client); !errors.Is(err, Unavailable) || NotSent(err) {
+							t.Fatalf("the call ended with %v", err)
+						}
+					}
+					if _, err := client.ListZones(t.Context()); err != nil {
+						t.Errorf("another call: %v", err)
+					}
+					if _, open := client.NextProbe(); open {
+						t.Error("the circuit is open")
+					}
+				})
+			})
+		}
+	}
+}
+
+func readRecord(ctx context.Context, c *Client) error {
+	_, err := c.ListDNSResources(ctx, "a.example")
+	return err
 }
 
 func TestWhatMAASSaysIsAnAnswer(t *testing.T) {

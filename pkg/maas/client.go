@@ -17,6 +17,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/juju/gomaasapi/v2"
@@ -54,6 +56,7 @@ type Client struct {
 	underWay chan struct{} // holds one item for each request in flight
 	limiter  *rate.Limiter
 	circuit  *circuit
+	checking atomic.Bool // a call asks whether MAAS answers others
 }
 
 // NewClient makes a client. It sends nothing to MAAS. Errors are of type *ConfigError, possibly joined.
@@ -176,7 +179,7 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	if err != nil {
 		return err.presentable(nil)
 	}
-	release = func() { <-c.underWay }
+	release = sync.OnceFunc(func() { <-c.underWay })
 	if !probe { // The circuit may have opened while this call waited.
 		if probe, err = c.circuit.enter(call); err != nil {
 			return err
@@ -187,6 +190,10 @@ func (c *Client) try(caller context.Context, call call, out any, probe bool) *Er
 	if ended = call.outcome(caller, err); err == nil {
 		c.circuit.note(nil)
 		return nil
+	}
+	if ended == guard.Silent && !probe && call.mayFailAlone(err) {
+		release()
+		ended = c.outcomeAmongOthers(caller)
 	}
 	err = err.presentable(append(call.secrets(), c.secret)).steady()
 	c.circuit.note(err) // Others read it from now on.

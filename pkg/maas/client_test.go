@@ -171,8 +171,10 @@ func TestNoResponseIsUnavailable(t *testing.T) {
 
 func TestRetryAfterIsReturnedAndNotSleptOn(t *testing.T) {
 	var calls atomic.Int32
-	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		calls.Add(1)
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/zones/") {
+			calls.Add(1)
+		}
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})

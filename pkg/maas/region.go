@@ -66,9 +66,11 @@ type versionAnswer struct {
 	Version Version `json:"version"`
 }
 
+const versionEndpoint = "version/"
+
 // Version returns MAAS's version (GET version/, which needs no key).
 func (c *Client) Version(ctx context.Context) (Version, error) {
-	version, err := ask[versionAnswer](ctx, c, call{method: http.MethodGet, endpoint: "version/"})
+	version, err := ask[versionAnswer](ctx, c, call{method: http.MethodGet, endpoint: versionEndpoint})
 	return version.Version, err
 }
 
