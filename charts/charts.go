@@ -157,16 +157,15 @@ func (v Values) chart() map[string]any {
 	return map[string]any{"lxdInitializer": initializer, "imagePullSecrets": pull, "fullnameOverride": InitializerName}
 }
 
-// Image splits an image's reference into what the chart's values say about an image.
+// Image splits an image's reference into what the chart's values say about an image: repository, tag and digest.
 func Image(reference string) map[string]any {
-	if repository, digest, ok := strings.Cut(reference, "@"); ok {
-		return map[string]any{"repository": repository, "digest": digest}
+	repository, digest, _ := strings.Cut(reference, "@")
+	tag := ""
+	// A colon before the last slash belongs to a registry's port. A digest takes precedence over a tag.
+	if colon := strings.LastIndex(reference, ":"); digest == "" && colon > strings.LastIndex(reference, "/") {
+		repository, tag = reference[:colon], reference[colon+1:]
 	}
-	// A colon before the last slash belongs to a registry's port.
-	if colon := strings.LastIndex(reference, ":"); colon > strings.LastIndex(reference, "/") {
-		return map[string]any{"repository": reference[:colon], "tag": reference[colon+1:]}
-	}
-	return map[string]any{"repository": reference}
+	return map[string]any{"repository": repository, "tag": tag, "digest": digest}
 }
 
 // NamespaceLabels are the labels of a namespace that the initializer's pods are admitted to: hostPath volumes, which

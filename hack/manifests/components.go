@@ -26,7 +26,7 @@ const (
 var helmLabels = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
 
 // components renders the chart as clusterctl requires: one file with one Namespace, the provider's label on everything,
-// and credentials as the variables MAAS_ENDPOINT and MAAS_API_KEY.
+// and, unless r.Values have others, credentials as the variables MAAS_ENDPOINT and MAAS_API_KEY.
 func (r Release) components() ([]byte, error) {
 	manifest, err := r.renderChart()
 	if err != nil {
@@ -105,18 +105,6 @@ func (r Release) renderChart() (string, error) {
 		return "", fmt.Errorf("loading the chart: %w", err)
 	}
 	capmaas.Metadata.AppVersion = r.Version
-	values := map[string]any{
-		"maas": map[string]any{"endpoint": "${MAAS_ENDPOINT}", "apiKey": "${MAAS_API_KEY}"},
-		// An annotation that only Helm reads.
-		"crds": map[string]any{"keep": false},
-	}
-	if r.Image != "" {
-		values["image"] = charts.Image(r.Image)
-	}
-	if r.InitializerImage != "" {
-		// The image for host clusters; none is installed here.
-		values["lxdInitializer"] = map[string]any{"enabled": false, "image": charts.Image(r.InitializerImage)}
-	}
 	install := action.NewInstall(&action.Configuration{})
 	install.ClientOnly = true
 	install.DryRun = true
@@ -125,11 +113,36 @@ func (r Release) renderChart() (string, error) {
 	if install.KubeVersion, err = chartutil.ParseKubeVersion(oldestKubernetes); err != nil {
 		return "", err
 	}
-	release, err := install.Run(capmaas, chartutil.CoalesceTables(values, r.Values))
+	release, err := install.Run(capmaas, r.values())
 	if err != nil {
 		return "", fmt.Errorf("rendering the chart: %w", err)
 	}
 	return release.Manifest, nil
+}
+
+// values are the chart's: images that were named, then r.Values, then what clusterctl needs.
+func (r Release) values() map[string]any {
+	values := map[string]any{}
+	if r.Image != "" {
+		values["image"] = charts.Image(r.Image)
+	}
+	if r.InitializerImage != "" {
+		// The image for host clusters.
+		values["lxdInitializer"] = map[string]any{"image": charts.Image(r.InitializerImage)}
+	}
+	credentials := map[string]any{"endpoint": "${MAAS_ENDPOINT}", "apiKey": "${MAAS_API_KEY}"}
+	given, _ := r.Values["maas"].(map[string]any)
+	for key, object := range map[string]string{"endpoint": "existingConfigMap", "apiKey": "existingSecret"} {
+		if given[object] != nil && given[object] != "" {
+			delete(credentials, key)
+		}
+	}
+	// The annotation that crds.keep sets is read by Helm alone.
+	needed := map[string]any{"maas": credentials, "crds": map[string]any{"keep": false}}
+	for _, table := range []map[string]any{r.Values, needed} {
+		values = chartutil.CoalesceTables(values, table)
+	}
+	return values
 }
 
 // oldestKubernetes is the oldest version that the chart supports; newer versions work, too.

@@ -18,10 +18,10 @@ func main() {
 	out := flag.String("out", "out", "directory that the repository is written to")
 	flag.StringVar(&release.Source, "source", ".", "directory of this project's sources")
 	flag.StringVar(&release.Version, "version", "", "version of the release, for example v0.1.0")
-	flag.StringVar(&release.Image, "image", "", "reference of the manager's image (default: the chart's repository, tagged with the version)")
+	flag.StringVar(&release.Image, "image", "", "reference of the manager's image, whatever --values say (default: the chart's repository, tagged with the version)")
 	flag.StringVar(&release.InitializerImage, "initializer-image", "",
-		"reference of the LXD initializer's image (default: the chart's repository, tagged with the version; ${REGISTRY} and ${TAG} in lxd-initializer-daemonset.yaml)")
-	values := flag.String("values", "", "file with values of the chart, for a release that fits a site: flags of the manager, affinities, a proxy")
+		"reference of the LXD initializer's image, likewise (default: the chart's repository, tagged with the version; ${REGISTRY} and ${TAG} in lxd-initializer-daemonset.yaml)")
+	values := flag.String("values", "", "file with values of the chart, for a release that fits a site: flags of the manager, affinities, a proxy, credentials in place of ${MAAS_ENDPOINT} and ${MAAS_API_KEY}")
 	flag.Parse()
 	if err := run(release, *out, *values); err != nil {
 		fmt.Fprintln(os.Stderr, "manifests:", err)

@@ -21,13 +21,15 @@ type Release struct {
 	Source string
 	// Version is a semantic version with a leading v.
 	Version string
-	// Image is the reference of the manager's image. Default: the chart's repository, tagged with the version.
+	// Image is the reference of the manager's image. Default: that of Values, then the chart's repository, tagged with
+	// the version.
 	Image string
 	// InitializerImage is the reference of the LXD initializer's image. Default: for what the manager puts into host
-	// clusters, the chart's repository, tagged with the version; in lxd-initializer-daemonset.yaml, the placeholders
+	// clusters, as for Image; in lxd-initializer-daemonset.yaml, the placeholders
 	// ${REGISTRY} and ${TAG}.
 	InitializerImage string
-	// Values are the chart's values for infrastructure-components.yaml, over its defaults.
+	// Values are the chart's values for infrastructure-components.yaml, over its defaults and the variables of the
+	// credentials. The images above take precedence.
 	Values map[string]any
 }
 

@@ -3,9 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/kustomize/kyaml/kio"
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 func TestVersions(t *testing.T) {
@@ -54,3 +59,65 @@ func TestFullNamesOfImages(t *testing.T) {
 		}
 	}
 }
+
+func TestValuesOfASite(t *testing.T) {
+	const endpoint, key = "${MAAS_ENDPOINT}", "${MAAS_API_KEY}"
+	maas := func(values ...string) map[string]any {
+		table := map[string]any{}
+		for i := 0; i < len(values); i += 2 {
+			table[values[i]] = values[i+1]
+		}
+		return map[string]any{"maas": table}
+	}
+	pinned := func() map[string]any {
+		return map[string]any{"image": map[string]any{"repository": "example.com/manager", "digest": "sha256:" + digest}}
+	}
+	type content struct{ endpoint, key, image string }
+	built := "docker.io/library/capmaas-manager:v0.1.0"
+	for name, tc := range map[string]struct {
+		values map[string]any
+		image  string
+		want   content
+	}{
+		"none":             {nil, "", content{endpoint, key, built}},
+		"a URL":            {maas("endpoint", "http://maas/MAAS"), "", content{"http://maas/MAAS", key, built}},
+		"a key":            {maas("apiKey", "a:b:c"), "", content{endpoint, "a:b:c", built}},
+		"a Secret":         {maas("existingSecret", "maas"), "", content{endpoint, "", built}},
+		"a ConfigMap":      {maas("existingConfigMap", "maas"), "", content{"", key, built}},
+		"both":             {maas("existingConfigMap", "maas", "existingSecret", "maas"), "", content{"", "", built}},
+		"no Secret":        {maas("existingSecret", ""), "", content{endpoint, key, built}},
+		"an image":         {pinned(), "", content{endpoint, key, "example.com/manager@sha256:" + digest}},
+		"an image, a flag": {pinned(), "example.org/manager:v2", content{endpoint, key, "example.org/manager:v2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := Release{Source: filepath.Join("..", ".."), Version: "v0.1.0", Image: tc.image, Values: tc.values}.components()
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects, err := (&kio.ByteReader{Reader: bytes.NewReader(text)}).Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			field := func(kind string, path ...string) string {
+				for _, object := range objects {
+					if object.GetKind() != kind {
+						continue
+					}
+					if value, err := object.Pipe(kyaml.Lookup(path...)); err == nil && value != nil {
+						return kyaml.GetValue(value)
+					}
+				}
+				return ""
+			}
+			got := content{
+				field("ConfigMap", "data", "maasEndpoint"), field("Secret", "stringData", "apiKey"),
+				field("Deployment", "spec", "template", "spec", "containers", "0", "image"),
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(content{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
