@@ -526,8 +526,7 @@ func TestAServerThatIsKeptIsNotLeftBehind(t *testing.T) {
 	for name, meddle := range map[string]func(*world, string){
 		"it is tested": func(w *world, id string) { w.maasCall(http.MethodPost, "machines/"+id+"/?op=test", nil) },
 		"it can't be switched off": func(w *world, id string) {
-			w.maasCall(http.MethodPost, "machines/"+id+"/?op=power_on", nil)
-			w.await("it is on", nil, func(context.Context) bool { return w.metal(id).Power == "on" })
+			w.switchOn(id)
 			w.failNext("power")
 		},
 	} {
@@ -553,8 +552,7 @@ func TestAServerWhoseReleaseFailedIsGivenBackWithoutItsHeir(t *testing.T) {
 	w.provisioned(cluster)
 	before := w.maas.State()
 	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
-	w.maasCall(http.MethodPost, "machines/"+id+"/?op=power_on", nil)
-	w.await("it is on", nil, func(context.Context) bool { return w.metal(id).Power == "on" })
+	w.switchOn(id)
 	w.failNext("power")
 	second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
 	w.await("its release fails", second, func(context.Context) bool { return w.metal(id).AgentName == "" })

@@ -103,7 +103,8 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	}, l.recordOwner)
 	switch {
 	case instead != nil:
-		return proceed, errors.Join(instead, r.giveAllBack(ctx, l, instead.VM))
+		_, err := r.giveBack(ctx, l, instead.VM, proceed)
+		return proceed, errors.Join(instead, err)
 	case errors.Is(err, maas.Conflict):
 		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
 			return out, err

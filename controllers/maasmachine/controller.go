@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation,
+		r.unused, r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation,
 		r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
 		r.network, r.deployment, r.annotation, r.observation,
 	}
@@ -121,7 +121,7 @@ func (r *Reconciler) vmSteps() []step {
 
 // bareMetalDeletion releases a machine to MAAS's pool.
 func (r *Reconciler) bareMetalDeletion() []step {
-	return []step{r.endpointRemoval, r.deletionLookup, r.hostRetirement, r.keep, r.release, r.restoration}
+	return []step{r.endpointRemoval, r.unused, r.deletionLookup, r.hostRetirement, r.keep, r.release, r.restoration}
 }
 
 // vmDeletion deletes a VM, and makes sure that neither its host nor MAAS has it any more.

@@ -166,12 +166,9 @@ func (r *Reconciler) onlyNamed(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	for _, m := range found {
-		if m.SystemID == l.MaasMachine.Spec.SystemID {
-			continue
-		}
-		ctrl.LoggerFrom(ctx).Info("Giving back a machine that the spec does not name", "systemID", m.SystemID)
-		if err := r.giveBack(ctx, l, m); err != nil {
-			return proceed, err
+		if m.SystemID != l.MaasMachine.Spec.SystemID {
+			return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
+				"machine %s, which the spec does not name, is given back", m))
 		}
 	}
 	if out := r.awaitSettled(l); out.Waits() {
@@ -190,13 +187,18 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	})
 	if !l.IsLXD() && found[0].Pod != nil {
 		// MAAS composed it because no machine fitted, and the response was lost.
-		return report.Wait(report.MendRetry, infrav1.NoMachineAvailableReason,
-				"VM %s, which MAAS made instead of allocating a machine, is given back", found[0].Hostname),
-			r.giveAllBack(ctx, l, found[0])
+		return r.giveBack(ctx, l, found[0], report.Wait(report.MendRetry, infrav1.NoMachineAvailableReason,
+			"VM %s, which MAAS made instead of allocating a machine, is given back", found[0].Hostname))
 	}
 	for _, extra := range found[1:] {
-		ctrl.LoggerFrom(ctx).Info("Giving back a machine that was acquired twice", "systemID", extra.SystemID)
-		if err := r.giveBack(ctx, l, extra); err != nil {
+		if !l.IsLXD() {
+			return r.giveBack(ctx, l, extra, report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
+				"machine %s is given back: MAAS has also acquired %s for this object", extra, found[0]))
+		}
+		ctrl.LoggerFrom(ctx).Info("Deleting a VM that was made twice", "systemID", extra.SystemID)
+		err := r.deleteVM(ctx, l, l.vmOn(extra), extra)
+		l.Inventory.Forget(extra.SystemID)
+		if err != nil {
 			return proceed, err
 		}
 	}
@@ -272,25 +274,4 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) 
 	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 	}, l.recordLeftover)
-}
-
-// giveBack releases a machine that was acquired twice, or is of the wrong kind. Nothing was deployed on it.
-func (r *Reconciler) giveBack(ctx context.Context, l *life, extra *maas.Machine) error {
-	defer l.Inventory.Forget(extra.SystemID)
-	if l.IsLXD() {
-		return r.deleteVM(ctx, l, l.vmOn(extra), extra)
-	}
-	l.record.Shown()
-	return l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
-		return l.Machines.Release(ctx, permit, extra, maas.EraseDefault)
-	})
-}
-
-// giveAllBack is giveBack for the only machine that the object has.
-func (r *Reconciler) giveAllBack(ctx context.Context, l *life, only *maas.Machine) error {
-	err := r.giveBack(ctx, l, only)
-	if err == nil {
-		l.record.Acquired()
-	}
-	return err
 }

@@ -166,8 +166,8 @@ func (r *Reconciler) tellMachine(
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	if l.record.In(undoing) {
-		erase = infrav1.EraseNone // That was done by the first release.
+	if l.record.In(undoing) || l.record.Unused == l.maas.SystemID {
+		erase = infrav1.EraseNone // That was done by the first release, or nothing was deployed.
 	}
 	if err := r.recordLastFailure(ctx, l); err != nil { // Before the release changes its state and phase.
 		return err

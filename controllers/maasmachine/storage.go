@@ -199,25 +199,17 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 
 // returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is
 // restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
-// undone first: the machine is ours, and MAAS lets us.
+// undone before.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.maas, l.leftover = m, l.Machines.LeftOn(m, l.mark())
+	l.leftover = l.Machines.LeftOn(m, l.mark())
 	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
 	err := l.record.Store(ctx, func() {
-		l.record.Acquired() // The machine is found by our agent name, until it is released.
 		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}
 	}, l.recordLeftover)
 	if err != nil {
 		return proceed, err
 	}
-	left := machine.Leftover{Interfaces: arrangement(l.MaasMachine.Annotations), Address: leftAddress(l)}
-	if out, err := r.undo(ctx, l, left); err != nil || out.Waits() {
-		return out, err // The next reconcile adopts the machine, and gives it back.
-	}
-	if err := r.exclude(ctx, l, l.maas, leftover(l)); err != nil {
-		return proceed, err
-	}
-	return othersStorage(m), r.giveBack(ctx, l, m)
+	return r.giveBack(ctx, l, m, othersStorage(m))
 }
 
 // hasOthersStorage reports whether another user has set the storage layout of a machine that was acquired: another
@@ -242,7 +234,7 @@ func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error)
 	if out, err := r.prove(ctx, l); err != nil || out.Waits() {
 		return out, err
 	}
-	return othersStorage(l.maas), r.giveBack(ctx, l, l.maas)
+	return r.giveBack(ctx, l, l.maas, othersStorage(l.maas))
 }
 
 // othersStorage waits until a machine is given back.
@@ -281,6 +273,6 @@ func rootless(l *life) []*maas.Machine {
 // setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
 func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	l.Machines.MeetRootless(m)
-	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason, "machine %s %s; it is given back", m,
-		noRoot), r.giveAllBack(ctx, l, m)
+	return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+		"machine %s %s; it is given back", m, noRoot))
 }

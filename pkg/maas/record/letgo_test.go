@@ -86,37 +86,6 @@ func TestAMachineIsNotLetGoWhileAnotherCallMayTakeEffect(t *testing.T) {
 	}
 }
 
-// What was acquired for nothing is given back at once, and the call that acquired it stays recorded: it may fail.
-func TestWhatIsKnownToBeAcquiredIsLetGoAtOnce(t *testing.T) {
-	for name, tc := range map[string]struct {
-		also Op // is pending, too
-		sent bool
-	}{"alone": {"", true}, "a late claim": {LateClaim, false}, "another call": {Deploy, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, interceptor.Funcs{})
-				b.records.SettleTime = settleTime
-				r, _ := b.open()
-				if tc.also != "" {
-					_ = r.Call(t.Context(), tc.also, lose)
-				}
-				if err := r.Call(t.Context(), Allocate, func(context.Context, maas.Permit) error { return nil }); err != nil {
-					t.Fatal(err)
-				}
-				r.Shown()
-				sent := false
-				_ = r.LetGo(t.Context(), Release, func(context.Context, maas.ReleasePermit) error {
-					sent = true
-					return errLost
-				})
-				if again, _ := b.open(); sent != tc.sent || !again.MayAcquire() {
-					t.Errorf("sent: %v, want %v; recorded: %+v", sent, tc.sent, again.Pending)
-				}
-			})
-		})
-	}
-}
-
 func TestACallOfUnknownOutcomeIsNotRepeatedBeforeItsTime(t *testing.T) {
 	for _, op := range []Op{Deploy, Link, PowerOff, Storage, Arrange, Annotate} {
 		t.Run(string(op), func(t *testing.T) {

@@ -43,7 +43,6 @@ type Record struct {
 	text  func() string           // the annotation's value with what is recorded now
 	load  func(text string) error // makes that what is recorded
 
-	shown bool   // see Shown
 	about string // see About
 }
 
@@ -136,7 +135,7 @@ func (r *Record) LetGo(
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
-	counts := func(pending Op) bool { return !pending.marks() && !(r.shown && pending.acquires()) }
+	counts := func(pending Op) bool { return !pending.marks() }
 	if err := r.settled(op, counts); err != nil {
 		return err
 	}
@@ -153,10 +152,6 @@ func (r *Record) OnHost(ctx context.Context, op Op, do func(context.Context, maa
 	}
 	return err
 }
-
-// Shown notes that what the object acquired is known, so that no call for that holds a LetGo. It stays recorded until
-// Acquired: an object that goes before the machine is given back has acquired something.
-func (r *Record) Shown() { r.shown = true }
 
 func (r *Record) call(
 	ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
