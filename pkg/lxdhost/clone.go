@@ -18,6 +18,7 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
@@ -57,7 +58,7 @@ type Spec struct {
 	Devices map[string]map[string]string
 	// Overcommit is how much of the host may be promised.
 	Overcommit Overcommit
-	// SendBefore is when it is too late to begin with a new VM: nobody may expect it any more. The zero time is no
+	// SendBefore is when it is too late to change anything: nobody may expect the VM any more. The zero time is no
 	// limit.
 	SendBefore time.Time
 }
@@ -76,22 +77,24 @@ type Overcommit struct {
 // Clone makes a VM from Spec.Image, stopped: it boots with UEFI, without secure boot, from its root disk,
 // which is as large as wanted. Further disks are added to it afterwards.
 //
-// A VM of the name with the same marks is left as it is, but for missing further disks. Before a new one is made, Clone
-// checks that the bridge, the pools and room are there, and that no instance of the project has the MAC address, by
-// what was read of the host; see Connections.Read.
+// A VM of the name with the same marks is left as it is, but for missing further disks; it has to be made as is wanted
+// now. Before a new one is made, Clone checks that the bridge, the pools and room are there, and that no instance of
+// the project has the MAC address, by what was read of the host; see Connections.Read.
 //
 // It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM POST instances and GET
 // operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for n further disks n times GET
 // instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
 //
-// The error is an *Error: KindInvalid, KindConflict, KindVolume, KindBridge, KindPool, KindMACInUse, KindNoRoom,
-// KindTooLate, or one of the connection or of LXD. KindOther is also for an image that the project lacks, or that is
-// larger than the root disk. After KindUnreachable and KindUnfinished the VM may appear later; Clone finds it then.
+// The error is an *Error: KindInvalid, KindConflict, KindVolume, KindOutdated, KindBridge, KindPool, KindMACInUse,
+// KindNoRoom, KindTooLate, or one of the connection or of LXD. KindOther is also for an image that the project lacks,
+// or that is larger than the root disk. After KindUnreachable and KindUnfinished the VM may appear later. Clone finds
+// it then, and after KindTooLate it goes on, with another SendBefore; while LXD is at work on the VM, it waits for that.
 func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
 	return h.in(ctx, "create", "creating the VM "+spec.Name, func(s *session) error {
 		if err := spec.validate(); err != nil {
 			return err
 		}
+		s.turn.end = spec.SendBefore
 		devices, err := s.findOrClone(spec, seen)
 		if err != nil {
 			return err
@@ -110,18 +113,19 @@ type devices map[string]map[string]string
 
 // findOrClone returns the devices that the VM has.
 func (s *session) findOrClone(spec Spec, seen Reading) (devices, error) {
-	has, err := s.made(spec.Name, spec.Marks)
-	if err == nil || KindOf(err) != KindNotFound {
-		return has, err
-	}
-	if !spec.SendBefore.IsZero() {
-		s.turn.before = spec.SendBefore
-	}
-	bridge, err := seen.check(spec)
+	bridge, err := seen.bridge(spec.Bridge)
 	if err != nil {
 		return nil, err
 	}
-	has, err = s.create(spec.request(bridge))
+	request := spec.request(bridge)
+	has, err := s.made(request)
+	if err == nil || KindOf(err) != KindNotFound {
+		return has, err
+	}
+	if err := seen.check(spec); err != nil {
+		return nil, err
+	}
+	has, err = s.create(request)
 	return has, sent(err)
 }
 
@@ -149,11 +153,11 @@ func (s *session) createOnce(request api.InstancesPost) (devices, error) {
 	if KindOf(changed) == KindUnfinished || classify(changed).unsent {
 		return nil, changed
 	}
-	has, err := s.made(request.Name, marksOf(request.Config))
+	has, err := s.made(request)
 	switch {
 	case err == nil:
 		return has, nil
-	case KindOf(err) == KindConflict, KindOf(err) == KindUnfinished:
+	case slices.Contains([]Kind{KindConflict, KindOutdated, KindUnfinished}, KindOf(err)):
 		return nil, err
 	case api.StatusErrorCheck(changed, http.StatusBadRequest):
 		known := classify(changed)
@@ -164,9 +168,9 @@ func (s *session) createOnce(request api.InstancesPost) (devices, error) {
 }
 
 // made returns the devices of a VM that carries the marks. LXD shows it from the beginning, and it is gone if its
-// creation fails in the end: KindUnfinished as long as that is under way.
-func (s *session) made(name string, marks Marks) (devices, error) {
-	found, _, err := s.prove(name, marks)
+// creation fails in the end: KindUnfinished if that was under way, which has been waited for then.
+func (s *session) made(request api.InstancesPost) (devices, error) {
+	found, _, err := s.prove(request.Name, marksOf(request.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -174,10 +178,24 @@ func (s *session) made(name string, marks Marks) (devices, error) {
 	if err != nil {
 		return nil, sent(uncertain(err))
 	}
-	if slices.ContainsFunc(operations, func(o api.Operation) bool { return s.isAtWork(o, name) }) {
-		return nil, sent(problem(KindUnfinished, "LXD is still at work on the VM %s", name))
+	if busy := list.Find(operations, func(o api.Operation) bool { return s.isAtWork(o, found.Name) }); busy != nil {
+		_ = s.wait(busy.ID) // Whatever comes of it, LXD shows it.
+		return nil, sent(problem(KindUnfinished, "LXD was still at work on the VM %s", found.Name))
+	}
+	if !isMadeOf(found, request) {
+		return nil, sent(problem(KindOutdated, "there is a VM %s of ours, which was made for an earlier call", found.Name))
 	}
 	return found.Devices, nil
+}
+
+// isMadeOf reports whether a VM has all that is asked for: an earlier call may have been for another address.
+func isMadeOf(found *api.Instance, request api.InstancesPost) bool {
+	config, all := maps.Clone(found.Config), maps.Clone(found.Devices)
+	maps.Copy(config, request.Config)
+	maps.Copy(all, request.Devices)
+	config[keyBaseImage] = request.Source.Fingerprint
+	return maps.Equal(config, found.Config) && maps.EqualFunc(all, found.Devices, maps.Equal) &&
+		slices.Equal(found.Profiles, request.Profiles)
 }
 
 // isAtWork reports whether an operation is under way on an instance. LXD names that by its URL, from 5.0.3 on with the

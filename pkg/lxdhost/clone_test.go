@@ -96,6 +96,21 @@ func TestTheLifeOfAClone(t *testing.T) {
 		b.counted("Clone", calls, func() error { return b.host.Clone(t.Context(), s, seen) })
 	}
 	b.checkClone(s)
+	for what, change := range map[string]func(*Spec){
+		"another address": func(s *Spec) { s.Config = map[string]string{KeyNetworkConfig: "version: 1\n"} },
+		"another image":   func(s *Spec) { s.Image = tiny().Fingerprint },
+		"another device":  func(s *Spec) { s.Devices = map[string]map[string]string{"gpu0": {"type": "gpu"}} },
+		"another profile": func(s *Spec) { s.Profiles = []string{"gpu"} },
+	} {
+		other := s
+		change(&other)
+		err := b.host.Clone(t.Context(), other, seen)
+		wantKind(t, err, KindOutdated)
+		var failed *Error
+		if !errors.As(err, &failed) || !failed.Sent {
+			t.Errorf("%s: the VM is there, and the error is %v", what, err)
+		}
+	}
 	b.counted("Start", callsOfSwitching, func() error { return b.host.Start(t.Context(), "vm", ours) })
 	seed, err := os.ReadFile(filepath.Join(b.daemon.Dir(), "virtual-machines", project+"_vm", "config.iso"))
 	b.must(err)

@@ -348,8 +348,9 @@ func TestAVMThatIsStillBeingMadeIsNotTakenForMade(t *testing.T) {
 		b := b.in(t)
 		operation["id"], operation["status_code"] = "busy", api.Running
 		b.between.set(rewrite("/1.0/operations", func(metadata map[string]any) { metadata["running"] = []any{operation} }))
-		if err := b.clone(b.host, spec("vm")); KindOf(err) != KindUnfinished {
-			t.Errorf("%s: the error is %v", name, err)
+		calls := b.between.during(func() { wantKind(t, b.clone(b.host, spec("vm")), KindUnfinished) })
+		if !slices.Contains(calls, "GET /1.0/operations/busy/wait") {
+			t.Errorf("%s: it was not waited for: %q", name, calls)
 		}
 		b.between.set(rewrite("/1.0/operations", func(metadata map[string]any) {
 			operation["resources"] = map[string]any{"instances": []string{"/1.0/instances/vm?project=" + elsewhere, "/1.0/instances/other"}}

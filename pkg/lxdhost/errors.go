@@ -45,6 +45,8 @@ const (
 	// KindVolume: a volume has the name of a further disk of a VM of ours, and does not carry the marks. It was not
 	// changed; the VM may be there.
 	KindVolume Kind = "Volume"
+	// KindOutdated: the VM carries the marks, and was made as it is not wanted any more. It was not changed.
+	KindOutdated Kind = "Outdated"
 	// KindNotFound: there is no VM of the name.
 	KindNotFound Kind = "NotFound"
 	// KindBridge: the host has no such bridge.

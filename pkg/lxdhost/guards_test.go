@@ -4,6 +4,7 @@ package lxdhost
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
@@ -132,6 +135,10 @@ func TestAWorkerIsFreeWhileLXDIsAsked(t *testing.T) {
 func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 	b := newBed(t)
 	b.create(withDisk("stopped"))
+	change, _ := atNth(isWrite, 2, true, cutBefore)
+	b.between.set(change)
+	wantKind(t, b.clone(b.host, withDisk("half")), KindUnreachable)
+	b.between.set(nil)
 	b.create(spec("running"))
 	b.must(b.host.Start(t.Context(), "running", ours))
 	b.foreign(b.server, "unmarked", nil)
@@ -139,11 +146,7 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 	paused.sendWithin = time.Nanosecond
 	for name, do := range map[string]func() error{
 		"Clone": func() error { return b.clone(&paused, spec("new")) },
-		"Clone, its further disks": func() error {
-			s := spec("running")
-			s.Disks = []Disk{{pool, 1 << 20}}
-			return b.clone(&paused, s)
-		},
+		"Clone, its further disks": func() error { return b.clone(&paused, withDisk("half")) },
 		"Start": func() error { return paused.Start(t.Context(), "stopped", ours) },
 		"Stop":  func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
 		"Adopt": func() error {
@@ -179,6 +182,51 @@ func TestACloneThatIsTooLateWasNotSent(t *testing.T) {
 		t.Errorf("it was sent: %v", err)
 	}
 }
+
+// LXD may need minutes for an image. What is sent after that needs another permit: the call counts as lost by then.
+func TestACloneThatTakesLongSendsNothingTooLate(t *testing.T) {
+	b := newBed(t)
+	s, seen := withDisk("vm"), b.seen()
+	for name, failed := range map[string]bool{"LXD makes it": false, "LXD fails": true} {
+		s.SendBefore = time.Now().Add(5 * time.Second)
+		b.between.set(func(lxd http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !isWait(r) {
+					lxd.ServeHTTP(w, r)
+					return
+				}
+				answer := httptest.NewRecorder()
+				lxd.ServeHTTP(answer, r)
+				if failed {
+					b.must(b.aside.Delete(t.Context(), "vm", ours, time.Time{}))
+					answer = httptest.NewRecorder()
+					failure := api.Operation{StatusCode: api.Failure, Status: api.Failure.String()}
+					_ = json.NewEncoder(answer).Encode(api.ResponseRaw{Type: api.SyncResponse, Metadata: failure})
+				}
+				if vm := b.instance("vm"); vm != nil || failed { // Otherwise LXD has failed of itself.
+					<-time.After(time.Until(s.SendBefore))
+				}
+				_, _ = w.Write(answer.Body.Bytes())
+			})
+		})
+		writes := slices.DeleteFunc(b.between.during(func() { wantKind(t, b.host.Clone(t.Context(), s, seen), KindTooLate) }), isGet)
+		b.between.set(nil)
+		if other := slices.DeleteFunc(slices.Clone(writes), isPostOfVM); len(other) > 0 || failed && len(writes) != 1 {
+			t.Errorf("%s: sent are %q", name, writes)
+		}
+		s.SendBefore = time.Now().Add(time.Hour)
+		writes = slices.DeleteFunc(b.between.during(func() { b.must(b.host.Clone(t.Context(), s, seen)) }), isGet)
+		b.checkDisks(s)
+		if slices.ContainsFunc(writes, isPostOfVM) != failed {
+			t.Errorf("%s: in time, sent are %q", name, writes)
+		}
+		b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
+	}
+}
+
+func isGet(call string) bool { return strings.HasPrefix(call, "GET ") }
+
+func isPostOfVM(call string) bool { return !isNoPost(call) }
 
 // While LXD does not respond, nobody waits for it but a probe.
 func TestAnLXDThatDoesNotRespondIsOnlyProbed(t *testing.T) {

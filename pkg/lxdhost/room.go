@@ -19,20 +19,24 @@ const bridgeType = "bridge"
 // stateBytes is LXD's default size of a VM's filesystem for its configuration, which counts as the project's.
 const stateBytes = 100 << 20
 
-// check checks what LXD would not: it finds a missing bridge only when the VM is started, and never looks for room or
-// for a MAC address that is in use. It returns the bridge.
-func (r *Reading) check(spec Spec) (Bridge, error) {
+// check checks what LXD would not: it never looks for room, or for a MAC address that is in use.
+func (r *Reading) check(spec Spec) error {
 	if name, is := r.MACs[spec.MAC.String()]; is && name != spec.Name { // What was read may be older than its deletion.
-		return Bridge{}, problem(KindMACInUse, "the instance %s has the MAC address %s", name, spec.MAC)
-	}
-	bridge := list.Find(r.Bridges, func(b Bridge) bool { return b.Name == spec.Bridge })
-	if bridge == nil {
-		return Bridge{}, problem(KindBridge, "there is no bridge %s, or none that the project may use", spec.Bridge)
+		return problem(KindMACInUse, "the instance %s has the MAC address %s", name, spec.MAC)
 	}
 	if err := r.checkPools(spec); err != nil {
-		return Bridge{}, err
+		return err
 	}
-	return *bridge, checkRoom(spec, r.Capacity)
+	return checkRoom(spec, r.Capacity)
+}
+
+// bridge returns a bridge. LXD finds that it is missing only when the VM is started.
+func (r *Reading) bridge(name string) (Bridge, error) {
+	bridge := list.Find(r.Bridges, func(b Bridge) bool { return b.Name == name })
+	if bridge == nil {
+		return Bridge{}, problem(KindBridge, "there is no bridge %s, or none that the project may use", name)
+	}
+	return *bridge, nil
 }
 
 // macAddresses returns which instance has which MAC address.

@@ -62,9 +62,9 @@ type turn struct {
 	// there.
 	before time.Time
 	within time.Duration
-	// begin is when it is too late to ask for the first time what is there, in order to change it; the zero time is no
-	// limit.
-	begin time.Time
+	// begin is when it is too late to ask for the first time what is there, in order to change it, and end when it is
+	// too late to change anything; the zero time is no limit.
+	begin, end time.Time
 }
 
 type turnKey struct{}
@@ -76,6 +76,9 @@ func (t *turn) asks() error {
 		return guard.ErrTooLate
 	}
 	t.begin, t.before = time.Time{}, now.Add(t.within)
+	if !t.end.IsZero() && t.end.Before(t.before) {
+		t.before = t.end
+	}
 	return nil
 }
 

@@ -77,8 +77,8 @@ func (s *session) addDisks(has devices, spec Spec) error {
 	}
 	all := maps.Clone(current.Devices) // whether LXD merges or replaces
 	maps.Copy(all, missing)
-	body := map[string]any{"devices": all, "config": map[string]string{keyVolumes: formatVolumes(spec.volumes())}}
-	_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(), body, etag)
+	_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(),
+		map[string]any{"devices": all}, etag)
 	return err
 }
 

@@ -313,7 +313,7 @@ func TestACallThatIsTooLateIsNotSent(t *testing.T) {
 		_, _ = io.WriteString(w, "[]")
 	})
 	for range guard.SilentCalls + 1 {
-		_, err := client.AbortMachine(t.Context(), permit.Before(time.Now().Add(-time.Second)), "abc", "")
+		_, err := client.AbortMachine(t.Context(), permit.Before(time.Now().Add(-time.Second), nil), "abc", "")
 		if !errors.Is(err, Unavailable) || NotSent(err) {
 			t.Fatalf("the error is %v, want one of which nothing is known", err)
 		}
@@ -321,7 +321,7 @@ func TestACallThatIsTooLateIsNotSent(t *testing.T) {
 	if calls.Load() != 0 {
 		t.Errorf("%d calls were sent", calls.Load())
 	}
-	if err := client.DeleteMachine(t.Context(), permit.Before(time.Now().Add(time.Hour)), "abc"); err != nil {
+	if err := client.DeleteMachine(t.Context(), permit.Before(time.Now().Add(time.Hour), nil), "abc"); err != nil {
 		t.Errorf("in time, and MAAS was never silent: %v", err)
 	}
 }

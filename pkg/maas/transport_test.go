@@ -52,7 +52,7 @@ func TestNothingIsSentAfterItsTimeForWaiting(t *testing.T) {
 		free := maas.busy(t, client)
 		for range guard.SilentCalls + 1 {
 			began := time.Now()
-			err := allocate(t.Context(), permit.Before(began.Add(time.Second)), client)
+			err := allocate(t.Context(), permit.Before(began.Add(time.Second), nil), client)
 			if !errors.Is(err, guard.ErrTooLate) || !errors.Is(err, Unavailable) || NotSent(err) {
 				t.Errorf("the error is %v (not sent: %v), want one of which nothing is known", err, NotSent(err))
 			}
@@ -169,7 +169,7 @@ func TestNothingIsSentAfterItsTimeForConnecting(t *testing.T) {
 		}
 		client.base = transport
 		began := time.Now()
-		err := allocate(t.Context(), permit.Before(began.Add(time.Second)), client)
+		err := allocate(t.Context(), permit.Before(began.Add(time.Second), nil), client)
 		if !errors.Is(err, guard.ErrTooLate) || NotSent(err) || time.Since(began) != time.Second {
 			t.Errorf("after %v the error is %v (not sent: %v)", time.Since(began), err, NotSent(err))
 		}
@@ -192,7 +192,7 @@ func TestWhatWasSentInTimeMayTakeLonger(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Now().Add(500 * time.Millisecond)
-	_, err := client.AllocateMachine(t.Context(), permit.Before(at), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
+	_, err := client.AllocateMachine(t.Context(), permit.Before(at, nil), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
 	if err != nil {
 		t.Errorf("it was sent in time: %v", err)
 	}

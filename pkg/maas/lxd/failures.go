@@ -69,7 +69,8 @@ func (h *Host) coolDown(until time.Time, failedTo string) {
 // direct host whose VM can't be made there, because of another's name for example, is left out for a while as well; not
 // where the VM is there, and is searched first.
 func blames(err error) bool {
-	if kind := lxdhost.KindOf(err); kind == lxdhost.KindVolume || kind == lxdhost.KindTooLate {
+	switch lxdhost.KindOf(err) {
+	case lxdhost.KindVolume, lxdhost.KindOutdated, lxdhost.KindTooLate:
 		return false
 	}
 	var e *maas.Error

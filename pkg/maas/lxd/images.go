@@ -79,12 +79,11 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 		return VM{}, &NotRegisteredError{Hostname: spec.Hostname, cause: err}
 	}
 	wanted := toInstance(object, spec)
-	wanted.SendBefore, _ = permit.SendBefore()
 	wanted.Image = image.Fingerprint
 	if wanted.Config[lxdhost.KeyNetworkConfig], err = networkConfig(want, device, object.Nameservers); err != nil {
 		return failed(err)
 	}
-	if err := server.Clone(ctx, wanted, seen); err != nil {
+	if err := clone(ctx, permit, server, wanted, seen); err != nil {
 		return failed(err)
 	}
 	return VM{
@@ -92,6 +91,28 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 		Project: object.Server.Project, Marks: spec.Marks, HostRef: HostRef(host), HostFirst: true,
 		Machine: device.AsMachine(),
 	}, nil
+}
+
+// maxClones is how often LXD is asked for a VM that it still makes; each time it is waited for, for up to a minute.
+const maxClones = 10
+
+// clone makes a VM in LXD, however long LXD needs for its image. What is sent after that is recorded anew.
+func clone(
+	ctx context.Context, permit maas.Permit, server *lxdhost.Host, wanted lxdhost.Spec, seen lxdhost.Reading,
+) (err error) {
+	for range maxClones {
+		wanted.SendBefore, _ = permit.SendBefore()
+		err = server.Clone(ctx, wanted, seen)
+		if kind := lxdhost.KindOf(err); kind != lxdhost.KindUnfinished && kind != lxdhost.KindTooLate {
+			break
+		}
+		another, refused := permit.Again(ctx)
+		if refused != nil {
+			break // What came of the call is what counts.
+		}
+		permit = another
+	}
+	return err
 }
 
 // registration returns the device that MAAS is to have for a VM on the host.

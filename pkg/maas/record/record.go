@@ -158,14 +158,12 @@ func (r *Record) call(
 ) error {
 	ctx, end := guard.Linger(ctx)
 	defer end()
-	now := time.Now()
 	earlier := slices.Clone(r.calls.Pending)
-	r.calls.Pending = append(without(earlier, op), Pending{Op: op, At: asStored(now)})
-	if err := r.Write(ctx, also...); err != nil {
-		r.calls.Pending = earlier
+	granted, err := r.grant(ctx, op, also...)
+	if err != nil {
 		return err
 	}
-	err := r.tried(op, do(ctx, permit.Before(now.Add(sendWithin))))
+	err = r.tried(op, do(ctx, granted))
 	if (err == nil && op.acquires()) || (err != nil && !maas.HadNoEffect(err)) {
 		return err
 	}
@@ -177,6 +175,19 @@ func (r *Record) call(
 		r.calls.Pending, forgotten = recorded, nil
 	}
 	return errors.Join(err, forgotten)
+}
+
+// grant records an operation, and returns the permit for it, with which the same can be done again.
+func (r *Record) grant(ctx context.Context, op Op, also ...func(client.Object)) (maas.Permit, error) {
+	now := time.Now()
+	earlier := r.calls.Pending
+	r.calls.Pending = append(without(earlier, op), Pending{Op: op, At: asStored(now)})
+	if err := r.Write(ctx, also...); err != nil {
+		r.calls.Pending = earlier
+		return maas.Permit{}, err
+	}
+	again := func(ctx context.Context) (maas.Permit, error) { return r.grant(ctx, op) }
+	return permit.Before(now.Add(sendWithin), again), nil
 }
 
 func without(pending []Pending, op Op) []Pending {

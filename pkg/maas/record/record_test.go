@@ -223,6 +223,37 @@ func TestNothingIsAskedForOnAnObjectThatOthersHaveChanged(t *testing.T) {
 	}
 }
 
+// What is sent late of a long call is recorded again, unless another process has the object by then.
+func TestACallThatTakesLongIsRecordedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, interceptor.Funcs{})
+		r, _ := b.open()
+		err := r.Call(t.Context(), Compose, func(ctx context.Context, permit maas.Permit) error {
+			for range 2 {
+				<-time.After(time.Minute)
+				var err error
+				if permit, err = permit.Again(ctx); err != nil {
+					t.Fatal(err)
+				}
+				data, _ := OfMachine(b.now())
+				if before, _ := permit.SendBefore(); time.Until(before) != sendWithin || time.Since(data.Pending[0].At.Time) >= time.Second {
+					t.Errorf("it may be sent until %s, and recorded are %+v", before, data.Pending)
+				}
+				b.wantPending(Compose)
+			}
+			b.touch(func(m *infrav1.MaasMachine) { m.Spec.SystemID = "theirs" })
+			if _, err := permit.Again(ctx); !apierrors.IsConflict(err) {
+				t.Errorf("the error is %v, want a conflict", err)
+			}
+			return &maas.Error{Kind: maas.Conflict}
+		})
+		if !errors.Is(err, maas.Conflict) {
+			t.Error(err)
+		}
+		b.wantPending()
+	})
+}
+
 // What another manager has recorded since must survive what this one stores.
 func TestWhatOthersHaveRecordedStays(t *testing.T) {
 	t.Parallel()

@@ -4,16 +4,22 @@
 // permits for recorded calls.
 package permit
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Permit allows calls that change MAAS. The zero value allows none.
 type Permit struct {
 	given  bool
 	before time.Time // the zero time: no limit
+	again  func(context.Context) (Permit, error)
 }
 
-// Before returns a permit for calls that are sent before a time.
-func Before(at time.Time) Permit { return Permit{given: true, before: at} }
+// Before returns a permit for calls that are sent before a time, and what Again calls.
+func Before(at time.Time, again func(context.Context) (Permit, error)) Permit {
+	return Permit{given: true, before: at, again: again}
+}
 
 // AnyTime returns a permit for calls that may take effect late, or twice.
 func AnyTime() Permit { return Permit{given: true} }
@@ -23,6 +29,14 @@ func (p Permit) IsGiven() bool { return p.given }
 
 // SendBefore returns the time after which no call is sent, and whether there is one.
 func (p Permit) SendBefore() (at time.Time, limited bool) { return p.before, !p.before.IsZero() }
+
+// Again returns another permit for the same call, of which more is to be sent, and the time for that may have passed.
+func (p Permit) Again(ctx context.Context) (Permit, error) {
+	if p.again == nil {
+		return p, nil
+	}
+	return p.again(ctx)
+}
 
 // VM allows a call that stops or deletes a VM on its host, where others may have its name and marks later. The zero
 // value allows none.
