@@ -505,6 +505,7 @@ func TestAPIServerPort(t *testing.T) {
 		"a name":       {"", "dnsDomain: maas, controlPlaneEndpoint: {port: 8443}"},
 		"a virtual IP": {", virtualIP: {address: 10.77.0.20}", "dnsDomain: maas, virtualIP: {address: 10.77.0.20}, controlPlaneEndpoint: {port: 8443}"},
 		"one's own":    {", controlPlaneEndpoint: {host: api, port: 443}", "dnsDomain: maas, controlPlaneEndpoint: {host: api, port: 443}"},
+		"only a host":  {", controlPlaneEndpoint: {host: '10'}", "dnsDomain: maas, controlPlaneEndpoint: {host: '10', port: 8443}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -524,6 +525,25 @@ func TestAPIServerPort(t *testing.T) {
 				t.Errorf("the other API servers are configured as %+v", join)
 			}
 		})
+	}
+}
+
+// Earlier classes stored the default port of an endpoint with it: a manifest without one still applies, and the endpoint
+// stays.
+func TestEndpointOfAnEarlierClass(t *testing.T) {
+	t.Parallel()
+	cluster := createTopology(t, "{dnsDomain: maas, image: i, controlPlaneEndpoint: {host: api, port: 6443}}")
+	reconciled(t, cluster)
+	eventually(t, "a manifest without a port", func(ctx context.Context) error {
+		if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+			return err
+		}
+		cluster.Spec.Topology.Variables = variables(t, "{dnsDomain: maas, image: i, controlPlaneEndpoint: {host: api}}")
+		return management.Update(ctx, cluster)
+	})
+	got := observe(t, reconciled(t, cluster))
+	if diff := cmp.Diff(fields(t, "dnsDomain: maas, controlPlaneEndpoint: {host: api, port: 6443}"), got.cluster); diff != "" {
+		t.Errorf("MaasCluster.spec (-want +got):\n%s", diff)
 	}
 }
 

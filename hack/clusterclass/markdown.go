@@ -174,7 +174,7 @@ func rules(schema clusterv1.JSONSchemaProps) []string {
 
 // isFixed reports whether a value can't be changed.
 func isFixed(schema clusterv1.JSONSchemaProps) bool {
-	return slices.ContainsFunc(schema.XValidations, func(rule clusterv1.ValidationRule) bool { return rule.Rule == "self == oldSelf" })
+	return slices.ContainsFunc(schema.XValidations, func(rule clusterv1.ValidationRule) bool { return strings.Contains(rule.Rule, "== oldSelf") })
 }
 
 // largest is the bound of an int32, which means nothing to readers.
