@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -156,6 +157,30 @@ func TestAMachineThatSomebodyTookDuringItsReleaseIsLeftAlone(t *testing.T) {
 	w.goes(m)
 	if now, _ := w.maas.Machine(id); now.Status != "Allocated" || now.AgentName != "somebody" {
 		t.Errorf("another user's machine is now %+v", now)
+	}
+}
+
+// Nor is one that a person could not release: MAAS has taken our name off it, and nobody else can get it.
+func TestAMachineThatAPersonCouldNotReleaseIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "VM": vm} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.provisioned(w.newCluster())
+			before := w.maas.State()
+			m := w.newMachine("md-0", false, spec)
+			w.deployed(m)
+			id := m.Spec.SystemID
+			w.failNext("power")
+			_, err := w.maasClient().ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), id, maas.ReleaseParams{})
+			if now := w.metal(id); err == nil || now.Status != "Deployed" || now.AgentName != "" {
+				t.Fatalf("the release ended with %v, and the machine is %s, with the agent name %q", err, now.Status, now.AgentName)
+			}
+			w.delete(m)
+			w.unchanged(before)
+			w.noVMs()
+		})
 	}
 }
 

@@ -248,7 +248,7 @@ func TestEmptyFilterValues(t *testing.T) {
 				t.Errorf("%s=: %d machines, want none", filter, len(got))
 			}
 		}
-		for _, filter := range []string{"not_id", "not_hostname", "tags", "storage", "interfaces", "devices"} {
+		for _, filter := range []string{"agent_name", "not_id", "not_hostname", "tags", "storage", "interfaces", "devices"} {
 			if got := m.machines(t, "id", machine.str("system_id"), filter, ""); len(got) != 1 {
 				t.Errorf("%s=: %d machines, want the one", filter, len(got))
 			}

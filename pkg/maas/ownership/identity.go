@@ -8,6 +8,8 @@
 package ownership
 
 import (
+	"slices"
+
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -58,6 +60,12 @@ func (id Identity) isAnnotated(machine *maas.Machine) bool {
 // HasHostname reports whether a machine is a VM with the hostname of an identity.
 func HasHostname(machine *maas.Machine, hostname string) bool {
 	return hostname != "" && machine.Pod != nil && machine.Hostname == hostname
+}
+
+// mayBeRestored reports whether a machine is in a state that MAAS restores when it can't switch the machine off.
+func mayBeRestored(machine *maas.Machine) bool {
+	return slices.Contains([]maas.Status{maas.StatusAllocated, maas.StatusDeployed, maas.StatusFailedDeployment},
+		machine.Status)
 }
 
 // ProvenByAnnotations reports whether our annotations prove that a machine is ours. They do after its release failed

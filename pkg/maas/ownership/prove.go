@@ -48,7 +48,31 @@ func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine)
 	if len(ours) == 1 || (ProvenByAnnotations(machine, id.Hostname) && id.isAnnotated(machine)) {
 		return true, nil
 	}
+	if id.isAnnotated(machine) && mayBeRestored(machine) {
+		if unnamed, err := p.isUnnamed(ctx, id, machine.SystemID); err != nil || unnamed {
+			return unnamed, err
+		}
+	}
 	return false, p.proveOther(ctx, id, machine.SystemID)
+}
+
+// isUnnamed reports whether a machine is ours and lacks the agent name alone: MAAS removes that when anybody releases
+// the machine, and restores only the status when it can't switch it off. Our user has it still, who alone may annotate
+// it, and MAAS removes the annotations before anybody can acquire it.
+func (p *Prover) isUnnamed(ctx context.Context, id Identity, systemID string) (bool, error) {
+	filter := maas.MachineFilter{SystemIDs: []string{systemID}, AgentNames: []string{""}}
+	unnamed, err := p.inventory.Client().ListMachines(ctx, filter)
+	if err != nil {
+		return false, fmt.Errorf("asking MAAS whether machine %s lacks an agent name: %w", systemID, err)
+	}
+	if len(unnamed) != 1 || !id.isAnnotated(unnamed[0]) || !mayBeRestored(unnamed[0]) {
+		return false, nil
+	}
+	user, err := p.inventory.Client().WhoAmI(ctx)
+	if err != nil {
+		return false, fmt.Errorf("asking MAAS whose machine %s is: %w", systemID, err)
+	}
+	return unnamed[0].Owner == user.Username, nil
 }
 
 // proveOther verifies that MAAS records another agent name than ours for a machine.

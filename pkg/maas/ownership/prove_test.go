@@ -91,10 +91,14 @@ func TestIsOurs(t *testing.T) {
 		maas record
 		want bool
 	}{
-		"with our agent name":                  {metal, record{machine: machine(maas.StatusDeployed, "admin", "", nil), agent: ourName}, true},
-		"with another agent name":              {metal, record{machine: machine(maas.StatusDeployed, "admin", "", marks), agent: somebody}, false},
-		"release failed, with our annotations": {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "", marks)}, true},
-		"release failed, without annotations":  {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "", nil)}, false},
+		"with our agent name":                                           {metal, record{machine: machine(maas.StatusDeployed, "admin", "", nil), agent: ourName}, true},
+		"with another agent name":                                       {metal, record{machine: machine(maas.StatusDeployed, "admin", "", marks), agent: somebody}, false},
+		"without an agent name, with our annotations":                   {metal, record{machine: machine(maas.StatusDeployed, "admin", "", marks)}, true},
+		"without an agent name, with our annotations, of another user":  {metal, record{machine: machine(maas.StatusDeployed, "other", "", marks)}, false},
+		"without an agent name, with our annotations, being released":   {metal, record{machine: machine(maas.StatusReleasing, "admin", "", marks)}, false},
+		"without an agent name, with the annotations of another object": {metal, record{machine: machine(maas.StatusDeployed, "admin", "", map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.n"})}, false},
+		"release failed, with our annotations":                          {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "", marks)}, true},
+		"release failed, without annotations":                           {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "", nil)}, false},
 		"release failed, of another MaasMachine": {metal, record{machine: machine(maas.StatusReleasingFailed, "admin", "",
 			map[string]string{AnnotationOwner: "owner", AnnotationMachine: "ns.n"})}, false},
 		"a VM that was marked broken":                 {vm, record{machine: machine(maas.StatusBroken, "admin", ourVM, marks)}, true},
