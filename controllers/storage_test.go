@@ -436,6 +436,40 @@ func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
 	w.unchanged(before)
 }
 
+// Another user gets the machine after its layout, and is giving it back: it goes to the next one as before.
+func TestTheLayoutOfAMachineThatAnotherUserGivesBackIsRestored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {erase_quick: 30h}\n" })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before, id := w.maas.State(), w.named("server")
+	var taken atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "set_storage_layout" && at == simulator.After && !taken.Load() {
+			w.allocateAs("somebody", id)
+			w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", url.Values{"erase": {"true"}, "quick_erase": {"true"}})
+			taken.Store(true)
+		}
+		return nil
+	})
+	m := w.newMachine("m", false, shapes["lvm"])
+	w.await("another user has it", m, func(context.Context) bool { return taken.Load() })
+	w.beginDeletion(m)
+	w.await("it waits, or is gone", m, func(ctx context.Context) bool {
+		return w.isGone(ctx, m) || conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.ReleasingReason
+	})
+	if now := w.metal(id); now.Status != "Disk erasing" {
+		t.Fatalf("the machine is %s", now.Status)
+	}
+	if err := w.maas.SetTimeScale(1000 * timeScale); err != nil {
+		t.Fatal(err)
+	}
+	w.goes(m)
+	w.deleteCluster(cluster)
+	w.released(id)
+	w.unchanged(before)
+}
+
 // A machine that another user gets before its layout is restored is theirs as it is.
 func TestAReleasedMachineOfAnotherUserKeepsItsLayout(t *testing.T) {
 	t.Parallel()

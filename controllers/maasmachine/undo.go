@@ -255,19 +255,19 @@ func (r *Reconciler) restoration(ctx context.Context, l *life) (outcome, error) 
 	return through(ctx, l, []step{r.storageRestoration, r.inclusion})
 }
 
-// storageRestoration gives the machine whose layout was changed the region's default one, if it is in the pool. If
-// another user has it, it is theirs as it is.
+// storageRestoration gives the machine whose layout was changed the region's default one, when it is in the pool, or on
+// its way there. If another user has it, it is theirs as it is.
 func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, error) {
 	if l.record.Storage == nil {
 		return proceed, nil
 	}
 	id := l.record.Storage.SystemID
-	free, err := l.Machines.Free(ctx, id)
+	m, err := l.Inventory.Read(ctx, id)
 	if err != nil && !errors.Is(err, maas.NotFound) {
-		return proceed, err
+		return proceed, fmt.Errorf("reading machine %s, whose storage layout is to be restored: %w", id, err)
 	}
-	if free != nil && l.record.Storage.IsOn(machine.Partitions(free)) {
-		out, err := r.restoreStorage(ctx, l, free)
+	if err == nil && l.record.Storage.IsOn(machine.Partitions(m)) {
+		out, err := r.restoreStorage(ctx, l, m)
 		if err != nil || out.Waits() {
 			return out, err
 		}
@@ -279,23 +279,30 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 	return proceed, nil
 }
 
-// restoreStorage restores the layout of a machine in the pool that has the one that was set.
-func (r *Reconciler) restoreStorage(ctx context.Context, l *life, free *maas.Machine) (outcome, error) {
-	may, err := r.mayUndo(ctx, l, free.SystemID)
+// restoreStorage restores the layout of a machine that has the one that was set, unless another user has it.
+func (r *Reconciler) restoreStorage(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	switch {
+	case onItsWay.Has(m.Status):
+		return report.Wait(report.CapacityRetry, infrav1.ReleasingReason,
+			"machine %s, whose storage layout is to be restored: %s", m, m.StatusName), nil
+	case m.Owner != "" || m.Status != maas.StatusReady:
+		return proceed, nil
+	}
+	may, err := r.mayUndo(ctx, l, m.SystemID)
 	if err != nil {
 		return proceed, err
 	}
 	if !may {
-		r.notUndone(l, free.SystemID)
+		r.notUndone(l, m.SystemID)
 		return proceed, nil
 	}
-	l.Machines.Withhold(free, l.mark(), machine.Leftover{Storage: true})
+	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
 	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
-		return l.Machines.RestoreStorage(ctx, permit, free)
+		return l.Machines.RestoreStorage(ctx, permit, m)
 	})
 	if errors.Is(err, maas.Conflict) || errors.Is(err, maas.NotFound) {
 		return report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
-			"another user just took machine %s, whose storage was to be as before; reading it again", free.SystemID), nil
+			"another user just took machine %s, whose storage was to be as before; reading it again", m.SystemID), nil
 	}
 	return proceed, err
 }
