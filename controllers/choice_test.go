@@ -62,33 +62,41 @@ func TestAMachineThatWasAllocatedBeforeAnotherOneWasNamedIsGivenBack(t *testing.
 	}
 }
 
-// Two objects wait for a machine to be in the pool: one is to undo what it did to it, the other one names it.
+// Two objects, of one manager or of two, wait for a machine to be in the pool: one is to undo what it did to it, the
+// other one names it.
 func TestAMachineOfChoiceIsTakenWhenItIsAsBefore(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
 		"interfaces": {Interfaces: bonded}, "address": {StaticIP: "10.77.0.50"}, "storage": shapes["lvm"],
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
-			w.provisioned(w.newCluster())
-			before, id := w.maas.State(), w.named("server")
-			storage := w.storageOf(id)
-			first := w.newMachine("first", false, spec)
-			w.deployed(first)
-			second := w.newMachine("second", false, infrav1.MaasMachineSpec{SystemID: id})
-			w.refused(second, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
-			// Until that is settled, nothing is undone.
-			if _, err := w.maas.AddFault(simulator.Fault{Op: "release", DropAfter: true, First: 1}); err != nil {
-				t.Fatal(err)
-			}
-			w.beginDeletion(first)
-			w.goes(first)
-			w.poke(second)
-			w.deployed(second)
-			w.asBefore(second, storage)
-			w.delete(second)
-			w.unchanged(before)
-		})
+		for by, another := range map[string]bool{"": false, " by another manager": true} {
+			t.Run(name+by, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
+				w.provisioned(w.newCluster())
+				other := w
+				if another {
+					other = newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
+					other.provisioned(other.newCluster())
+				}
+				before, id := w.maas.State(), w.named("server")
+				storage := w.storageOf(id)
+				first := w.newMachine("first", false, spec)
+				w.deployed(first)
+				second := other.newMachine("second", false, infrav1.MaasMachineSpec{SystemID: id})
+				other.refused(second, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+				// Until that is settled, nothing is undone.
+				if _, err := w.maas.AddFault(simulator.Fault{Op: "release", DropAfter: true, First: 1}); err != nil {
+					t.Fatal(err)
+				}
+				w.beginDeletion(first)
+				w.goes(first)
+				other.poke(second)
+				other.deployed(second)
+				other.asBefore(second, storage)
+				other.delete(second)
+				w.unchanged(before)
+			})
+		}
 	}
 }

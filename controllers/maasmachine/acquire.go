@@ -5,6 +5,7 @@ package maasmachine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -120,10 +121,13 @@ func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
 	return proceed, r.acquired(ctx, l, allocated, "Allocated")
 }
 
-// fit checks that a machine of choice meets the spec, before it is claimed.
+// fit checks that a machine of choice is as before and meets the spec, before it is claimed.
 func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.Status != maas.StatusReady {
 		return proceed, nil
+	}
+	if out, err := r.undoneByAnother(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	constraints, err := l.constraints(ctx)
 	if err != nil {
@@ -140,6 +144,22 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
+// undoneByAnother waits while another object, of this or of another manager, undoes what it did to a machine of choice.
+func (r *Reconciler) undoneByAnother(ctx context.Context, l *life) (outcome, error) {
+	if l.Machines.WithheldByAnother(l.maas.SystemID, l.mark()) {
+		return taken(l, "another MaasMachine gives it back, or takes it"), nil
+	}
+	if !inmaas.IsExcluded(l.maas) {
+		return proceed, nil
+	}
+	by, err := l.Machines.Quarantine.NotedBy(ctx, l.maas.SystemID)
+	if err != nil || by == "" || by == l.mark() {
+		return proceed, err
+	}
+	return taken(l, fmt.Sprintf("the MaasMachine with the mark %s gives it back, or takes it; if that is gone, take the "+
+		"tag %s off the machine in MAAS", by, inmaas.ExcludeTag)), nil
+}
+
 // claim acquires a free machine: a composed VM, a machine of choice, or one that another user released before it was
 // deployed. From then on MAAS gives it to no other client, and its record proves that it is ours.
 func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
@@ -152,9 +172,6 @@ func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 		l.record.Acquired() // The outcome of the claim is known.
 		l.Machines.StopWithholding(l.maas.SystemID, l.mark())
 		return proceed, nil
-	}
-	if l.Machines.WithheldByAnother(l.maas.SystemID, l.mark()) {
-		return taken(l, "another MaasMachine gives it back, or takes it"), nil
 	}
 	return r.claimNow(ctx, l, l.maas.SystemID)
 }
