@@ -532,7 +532,7 @@ func TestAServerThatIsKeptIsNotLeftBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {test: 1h}\n" })
+			w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {test: 3000h}\n" })
 			cluster := w.newCluster()
 			w.provisioned(cluster)
 			md, id := w.keepsServer(infrav1.MaasMachineSpec{})

@@ -187,7 +187,7 @@ func TestAMachineThatAPersonCouldNotReleaseIsGivenBack(t *testing.T) {
 // MAAS takes the mark off a machine as soon as a person releases it, also one that nobody else gets: a VM that was made for us.
 func TestAVMThatAPersonIsReleasingIsDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region += "timings: {power_off: 30h}\n" })
+	w := newWorld(t, func(w *world) { w.region += "timings: {power_off: 300h}\n" })
 	m := w.deployedVM()
 	w.stopManager()
 	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=release", nil)

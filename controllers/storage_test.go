@@ -439,7 +439,7 @@ func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
 // Another user gets the machine after its layout, and is giving it back: it goes to the next one as before.
 func TestTheLayoutOfAMachineThatAnotherUserGivesBackIsRestored(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {erase_quick: 30h}\n" })
+	w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {erase_quick: 300h}\n" })
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	before, id := w.maas.State(), w.named("server")
