@@ -5,159 +5,57 @@ package maasmachine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
-	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
-// image checks that MAAS has the image, before a machine is acquired or composed for it.
-func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
-	if isTaken(l) {
+// bid is the attempt of one reconcile to get bare metal from the pool: the steps from holding to acceptance.
+type bid struct {
+	// wanted is what the machine has to be.
+	wanted maas.AllocateParams
+	// held is the machine that an earlier try began to hold; nil if there is none.
+	held *maas.Machine
+	// given is the machine that MAAS gave this or an earlier try; nil if there is none, or it is accepted.
+	given *maas.Machine
+	// adopted means that an earlier try was given it.
+	adopted bool
+	// refusal is why MAAS gave none; nil if it was not asked, or gave one.
+	refusal error
+}
+
+// isFound reports whether there is nothing to search the pool for: the object has a machine, or MAAS gave it one.
+func (l *life) isFound() bool { return l.maas != nil || l.bid.given != nil }
+
+// allocation acquires a machine from the pool.
+func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
+	if l.isFound() {
 		return proceed, nil
 	}
-	err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
-	if l.IsLXD() && guard.Is[*machine.ImageError](err) {
-		l.noImage, err = err, nil // Some hosts may have it themselves.
+	err := l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
+		l.bid.given, err = l.Machines.Allocate(ctx, permit, l.Identity(), l.bid.wanted)
+		return err
+	}, l.recordOwner)
+	if errors.Is(err, maas.Conflict) {
+		l.bid.refusal, err = err, nil
 	}
 	return proceed, err
 }
 
-// constraints returns what bare metal has to be. MAAS would allocate a machine of any architecture, and then refuse to
-// deploy an image that it does not have for that one.
-func (l *life) constraints(ctx context.Context) (maas.AllocateParams, error) {
-	constraints := l.Constraints()
-	if constraints.Architecture != "" {
-		return constraints, nil
-	}
-	processors, err := l.Machines.Processors(ctx, l.MaasMachine.Spec.Image)
-	if len(processors) == 1 {
-		constraints.Architecture = processors[0]
-	}
-	return constraints, err
-}
-
-// allocation acquires a machine from the pool.
-func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
-	if l.maas != nil {
+// refused reports that MAAS gave no machine. What this try did to one is undone.
+func (r *Reconciler) refused(ctx context.Context, l *life) (outcome, error) {
+	if l.bid.refusal == nil {
 		return proceed, nil
 	}
-	constraints, err := l.constraints(ctx)
-	if err != nil {
-		return proceed, err
-	}
-	held, err := r.heldEarlier(ctx, l, constraints)
-	if errors.Is(err, inmaas.ErrHeld) {
-		return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
-			"another manager holds the machine that was to get its storage layout; choosing another one"), nil
-	}
-	if err != nil {
-		return proceed, err
-	}
-	if held == nil {
-		if out := r.awaitSettled(l); out.Waits() {
-			return out, nil
-		}
-		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
-			return out, err
-		}
-	}
-	if constraints.NotOnVMHosts, err = l.Machines.VMHostNames(ctx); err != nil {
-		return proceed, err
-	}
-	done, err := l.Turn(ctx, turns.Machines, turns.Acquire)
-	if err != nil {
-		return proceed, err
-	}
-	defer done()
-	for _, m := range rootless(l) {
-		constraints.NotHostnames = append(constraints.NotHostnames, m.Hostname)
-	}
-	without, err := r.bridgeless(ctx, l, constraints)
-	if err != nil {
-		return proceed, err
-	}
-	constraints.NotHostnames = append(constraints.NotHostnames, without...)
-	if l.MaasMachine.Spec.Storage != nil {
-		id, out, err := r.shape(ctx, l, constraints, held)
-		if err != nil || out.Waits() {
-			return out, err
-		}
-		constraints.SystemID = id
-	}
-	var allocated *maas.Machine
-	var instead *machine.ComposedInsteadError
-	err = l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
-		allocated, err = l.Machines.Allocate(ctx, permit, l.Identity(), constraints)
-		if errors.As(err, &instead) {
-			return nil // It stays ours until it is released.
-		}
-		return err
-	}, l.recordOwner)
-	switch {
-	case instead != nil:
-		_, err := r.giveBack(ctx, l, instead.VM, proceed)
-		return proceed, errors.Join(instead, err)
-	case errors.Is(err, maas.Conflict):
-		if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
-			return out, err
-		}
-		return r.noMachine(ctx, l, err, constraints), nil
-	case err != nil:
-		return proceed, err
-	case hasOthersStorage(l, allocated):
-		return r.returnMachine(ctx, l, allocated)
-	case lacksRoot(l, allocated):
-		return r.setAside(ctx, l, allocated)
-	}
-	return proceed, r.acquired(ctx, l, allocated, "Allocated")
-}
-
-// fit checks that a machine of choice is as before and meets the spec, before it is claimed.
-func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
-	if l.maas.Status != maas.StatusReady {
-		return proceed, nil
-	}
-	if out, err := r.undoneByAnother(ctx, l); err != nil || out.Waits() {
+	if out, err := r.restoration(ctx, l); err != nil || out.Waits() {
 		return out, err
 	}
-	constraints, err := l.constraints(ctx)
-	if err != nil {
-		return proceed, err
-	}
-	misfit := machine.Misfit(l.maas, constraints)
-	if misfit == "" && lacksRoot(l, l.maas) {
-		misfit = noRoot
-	}
-	if misfit != "" {
-		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s",
-			l.maas, misfit), nil
-	}
-	return proceed, nil
-}
-
-// undoneByAnother waits while another object, of this or of another manager, undoes what it did to a machine of choice.
-func (r *Reconciler) undoneByAnother(ctx context.Context, l *life) (outcome, error) {
-	if l.Machines.WithheldByAnother(l.maas.SystemID, l.mark()) {
-		return taken(l, "another MaasMachine gives it back, or takes it"), nil
-	}
-	if !inmaas.IsExcluded(l.maas) {
-		return proceed, nil
-	}
-	by, err := l.Machines.Quarantine.NotedBy(ctx, l.maas.SystemID)
-	if err != nil || by == "" || by == l.mark() {
-		return proceed, err
-	}
-	return taken(l, fmt.Sprintf("the MaasMachine with the mark %s gives it back, or takes it; if that is gone, take the "+
-		"tag %s off the machine in MAAS", by, inmaas.ExcludeTag)), nil
+	return r.noMachine(ctx, l, l.bid.refusal), nil
 }
 
 // claim acquires a free machine: a composed VM, a machine of choice, or one that another user released before it was

@@ -132,18 +132,16 @@ func (r *Reconciler) composeOn(ctx context.Context, l *life, host lxd.Host, spec
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err
 	}
-	done, err := l.Turn(ctx, turns.OnHost(guard.Key(host.Key()), host.Name), turns.Acquire)
-	if err != nil {
+	if err := l.takeTurn(ctx, turns.OnHost(guard.Key(host.Key()), host.Name), turns.Acquire); err != nil {
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err
 	}
-	l.leaveHost = done
 	known := slices.Contains(l.record.Hosts, ref) // An earlier attempt may have created a VM there all the same.
 	l.record.Registers = l.record.Registers || lxd.Registers(host)
 	l.record.AddHost(ref)
 	var vm lxd.VM
 	called := false
-	err = l.record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
+	err := l.record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
 		called = true
 		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && lxd.NotComposed(err) && !known {
 			l.record.DropHost(ref)

@@ -39,6 +39,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 // Reconciler reconciles MaasMachines: it acquires a machine in MAAS, deploys it, and releases it.
@@ -104,7 +105,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.unused, r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.preflight, r.image, r.allocation,
+		r.unused, r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.acceptance, r.preflight, r.image,
+		r.holding, r.settlement, r.choice, r.layout, r.allocation, r.refused, r.acceptance,
 		r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
 		r.network, r.deployment, r.annotation, r.observation,
 	}
@@ -121,7 +123,9 @@ func (r *Reconciler) vmSteps() []step {
 
 // bareMetalDeletion releases a machine to MAAS's pool.
 func (r *Reconciler) bareMetalDeletion() []step {
-	return []step{r.endpointRemoval, r.unused, r.deletionLookup, r.hostRetirement, r.keep, r.release, r.restoration}
+	return []step{
+		r.endpointRemoval, r.unused, r.deletionLookup, r.acceptance, r.hostRetirement, r.keep, r.release, r.restoration,
+	}
 }
 
 // vmDeletion deletes a VM, and makes sure that neither its host nor MAAS has it any more.
@@ -143,8 +147,8 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
-	l, steps := &life{Machine: s, record: m.record, clock: r.Clock, leaveHost: func() {}}, r.bareMetalSteps()
-	defer func() { l.leaveHost() }()
+	l, steps := &life{Machine: s, record: m.record, clock: r.Clock}, r.bareMetalSteps()
+	defer func() { l.leave() }()
 	if l.IsLXD() {
 		steps = r.vmSteps()
 	}
@@ -340,8 +344,26 @@ type life struct {
 	deletedAt time.Time
 	// mayRemain means that the VM may be left on its host: MAAS keeps what it has of it, so that nobody gets its address.
 	mayRemain bool
-	// leaveHost ends the turn on the VM's host: see composeOn.
-	leaveHost func()
+	// bid is what the pool was asked for.
+	bid bid
+	// turn ends the turn that the machine has; nil if it has none.
+	turn func()
+}
+
+// takeTurn waits for a turn, which lasts until leave, or until the reconcile ends.
+func (l *life) takeTurn(ctx context.Context, line turns.Line, rank turns.Rank) error {
+	done, err := l.Turn(ctx, line, rank)
+	if err == nil {
+		l.turn = done
+	}
+	return err
+}
+
+// leave ends the turn.
+func (l *life) leave() {
+	if l.turn != nil {
+		l.turn()
+	}
 }
 
 // step establishes one condition that the next step needs. It can be repeated at any time, and does nothing if the

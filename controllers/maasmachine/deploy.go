@@ -151,7 +151,7 @@ func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), er
 	}
 	began := r.Clock.Now()
 	done, err = l.Turn(ctx, turns.Machines, rank)
-	l.leaveHost()
+	l.leave()
 	if r.Clock.Since(began) > proofLasts {
 		l.proven = false
 	}

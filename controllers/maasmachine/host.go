@@ -23,12 +23,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -69,45 +67,12 @@ func bridgeName(l *life) string {
 	return ptr.Deref(l.MaasCluster.Spec.LXDConfig, infrav1.DefaultLXDHostConfig()).NetworkBridge
 }
 
+// isHost reports whether the machine is, or becomes, a VM host.
+func isHost(l *life) bool { return !l.IsLXD() && l.MaasCluster.Spec.LXDControlPlaneCluster }
+
 // lacksBridge reports whether a machine that becomes a VM host lacks the bridge for VMs.
 func lacksBridge(l *life, m *maas.Machine) bool {
 	return isHost(l) && !machine.HasBridge(m, bridgeName(l))
-}
-
-// bridgeless returns the names of free machines that may not become VM hosts: they lack the bridge for VMs, and the API
-// key's user may not make it. *rights.Error: there are no others.
-func (r *Reconciler) bridgeless(ctx context.Context, l *life, constraints maas.AllocateParams) ([]string, error) {
-	if !isHost(l) {
-		return nil, nil
-	}
-	mayMake := func(pools rights.Pools) error {
-		return rights.Require(ctx, l.Inventory, bridgeField, rights.HostBridge, pools)
-	}
-	mayNot := mayMake(rights.Where(l.Inventory, rights.BareMetal, l.pools))
-	if !guard.Is[*rights.Error](mayNot) {
-		return nil, mayNot
-	}
-	var names []string
-	for range maxPicks {
-		picked, err := l.Machines.Pick(ctx, constraints, append(slices.Clone(constraints.NotHostnames), names...))
-		switch {
-		case errors.Is(err, maas.Conflict) && len(names) > 0:
-			return nil, mayNot
-		case errors.Is(err, maas.Conflict): // There is none at all, which the allocation says.
-			return nil, nil
-		case err != nil:
-			return nil, err
-		case picked.Pod != nil || !lacksBridge(l, picked): // A VM that MAAS has composed is given back once it is allocated.
-			return names, nil
-		}
-		pool := []maas.Ref{picked.Pool}
-		mayNot = mayMake(func(context.Context) ([]maas.Ref, error) { return pool, nil })
-		if !guard.Is[*rights.Error](mayNot) {
-			return names, mayNot
-		}
-		names = append(names, picked.Hostname)
-	}
-	return nil, mayNot
 }
 
 // hostRetirement takes the machine of a host cluster out of service as a VM host before it is released: it keeps new

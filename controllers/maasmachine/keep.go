@@ -131,12 +131,6 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 	return r.succeed(ctx, l, &heir{KeptMachine: *kept, record: rec})
 }
 
-// owesAnother reports whether something is recorded that is to be undone on another machine than one.
-func (l *life) owesAnother(systemID string) bool {
-	return (l.record.Storage != nil && l.record.Storage.SystemID != systemID) ||
-		(l.record.Excluded != "" && l.record.Excluded != systemID)
-}
-
 // heir is what a MaasMachine takes, and the record of the MaasCluster.
 type heir struct {
 	record.KeptMachine

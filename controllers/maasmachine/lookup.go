@@ -9,7 +9,6 @@ import (
 
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
@@ -19,7 +18,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -185,11 +183,6 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	sort.SliceStable(found, func(i, j int) bool {
 		return !l.Machines.Quarantine.FailedRecently(found[i]) && l.Machines.Quarantine.FailedRecently(found[j])
 	})
-	if !l.IsLXD() && found[0].Pod != nil {
-		// MAAS composed it because no machine fitted, and the response was lost.
-		return r.giveBack(ctx, l, found[0], report.Wait(report.MendRetry, infrav1.NoMachineAvailableReason,
-			"VM %s, which MAAS made instead of allocating a machine, is given back", found[0].Hostname))
-	}
 	for _, extra := range found[1:] {
 		if !l.IsLXD() {
 			return r.giveBack(ctx, l, extra, report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
@@ -202,13 +195,11 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 			return proceed, err
 		}
 	}
-	if hasOthersStorage(l, found[0]) {
-		return r.returnMachine(ctx, l, found[0])
+	if l.IsLXD() {
+		return proceed, r.acquired(ctx, l, found[0], "Adopted")
 	}
-	if deployable(found[0]) && lacksRoot(l, found[0]) {
-		return r.setAside(ctx, l, found[0])
-	}
-	return proceed, r.acquired(ctx, l, found[0], "Adopted")
+	l.bid.given, l.bid.adopted = found[0], true
+	return proceed, nil
 }
 
 // find returns the machines that an earlier attempt acquired, or another user's machine that has our VM's name.
@@ -251,27 +242,4 @@ func (r *Reconciler) awaitSettled(l *life, but ...record.Op) outcome {
 		return proceed
 	}
 	return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, record.LostRequest)
-}
-
-// acquired continues with a machine that is proven to be ours.
-func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
-	l.maas, l.proven = m, true
-	if l.leftover == (machine.Leftover{}) {
-		l.leftover = l.Machines.LeftOn(m, l.mark())
-	}
-	l.Inventory.Track(m)
-	r.Tell(l.MaasMachine, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
-	r.tellDataDisks(l)
-	return r.store(ctx, l, m.SystemID, "")
-}
-
-// store records the machine's id at once: from here on it can't be lost. runs is the host of a VM that MAAS does not
-// switch; it is recorded with the id of the VM's device, and with no other.
-func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) error {
-	return l.record.Store(ctx, func() {
-		l.record.Acquired()
-		l.record.Lost, l.record.Runs = "", runs
-	}, l.recordOwner, func(m client.Object) {
-		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
-	}, l.recordLeftover)
 }

@@ -239,9 +239,6 @@ func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.Machin
 	return scope.MachineAddresses(l.maas, preferred, notIts...), nil
 }
 
-// isHost reports whether the machine is, or becomes, a VM host.
-func isHost(l *life) bool { return !l.IsLXD() && l.MaasCluster.Spec.LXDControlPlaneCluster }
-
 // recordAutomaticAddress records the address that MAAS chose for a machine that becomes a VM host: MAAS then makes it a
 // static one, which would otherwise stay on the machine for ever.
 func recordAutomaticAddress(l *life) {

@@ -35,6 +35,18 @@ func (r *Reconciler) preflight(ctx context.Context, l *life) (outcome, error) {
 	return proceed, nil
 }
 
+// image checks that MAAS has the image, before a machine is acquired or composed for it.
+func (r *Reconciler) image(ctx context.Context, l *life) (outcome, error) {
+	if isTaken(l) {
+		return proceed, nil
+	}
+	err := l.Machines.CheckImage(ctx, l.MaasMachine.Spec.Image, l.MaasMachine.Spec.Architecture)
+	if l.IsLXD() && guard.Is[*machine.ImageError](err) {
+		l.noImage, err = err, nil // Some hosts may have it themselves.
+	}
+	return proceed, err
+}
+
 // isTaken reports whether the machine is there already: a VM, or bare metal that is not free.
 func isTaken(l *life) bool { return l.maas != nil && (l.IsLXD() || l.maas.Status != maas.StatusReady) }
 

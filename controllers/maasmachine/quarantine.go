@@ -87,7 +87,8 @@ func (r *Reconciler) forgive(ctx context.Context, l *life) {
 
 // noMachine reports that MAAS has no machine that fits, and which machines are skipped. Another one may become free
 // meanwhile.
-func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, constraints maas.AllocateParams) outcome {
+func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error) outcome {
+	constraints := l.bid.wanted
 	quarantined, err := l.Machines.Quarantine.List(ctx, report.CapacityRetry)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("Failed to list the machines in quarantine", "error", text.Lines(err))

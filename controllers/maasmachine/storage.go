@@ -61,9 +61,26 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 // maxPicks bounds how many machines one reconcile looks at.
 const maxPicks = 32
 
-// heldEarlier returns the machine in the pool that an earlier try, which ended before the allocation, began to hold, if
-// MAAS does not say that another one does; it is held then. If it is nil, what is recorded of an earlier try is to be
-// undone.
+// holding goes on with the machine in the pool that an earlier try, which ended before the allocation, began to hold.
+func (r *Reconciler) holding(ctx context.Context, l *life) (outcome, error) {
+	if l.isFound() {
+		return proceed, nil
+	}
+	wanted, err := l.constraints(ctx)
+	if err != nil {
+		return proceed, err
+	}
+	held, err := r.heldEarlier(ctx, l, wanted)
+	if errors.Is(err, inmaas.ErrHeld) {
+		return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+			"another manager holds the machine that was to get its storage layout; choosing another one"), nil
+	}
+	l.bid.wanted, l.bid.held = wanted, held
+	return proceed, err
+}
+
+// heldEarlier returns that machine, if MAAS does not say that another one holds it; it is held then. If it is nil, what
+// is recorded of an earlier try is to be undone.
 func (r *Reconciler) heldEarlier(ctx context.Context, l *life, constraints maas.AllocateParams) (*maas.Machine, error) {
 	id, storage := l.record.Excluded, l.MaasMachine.Spec.Storage
 	if id == "" || storage == nil || l.owesAnother(id) {
@@ -94,25 +111,26 @@ func (r *Reconciler) heldEarlier(ctx context.Context, l *life, constraints maas.
 	return free, r.hold(ctx, l, free)
 }
 
-// shape sets the layout of the spec on the machine that is held, or else on one that it picks. It stops if none can
-// have it.
-func (r *Reconciler) shape(
-	ctx context.Context, l *life, constraints maas.AllocateParams, held *maas.Machine,
-) (systemID string, out outcome, err error) {
+// layout sets the layout of the spec on the machine that is held, or else on one that it picks, and has that allocated.
+// It stops if none can have it.
+func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
+	if l.isFound() || l.MaasMachine.Spec.Storage == nil {
+		return proceed, nil
+	}
 	var names, why []string
 	for range maxPicks {
-		picked, isHeld := held, held != nil
-		if held = nil; !isHeld {
-			picked, err = l.Machines.Pick(ctx, constraints, names)
+		picked, isHeld := l.bid.held, l.bid.held != nil
+		if l.bid.held = nil; !isHeld {
+			var err error
+			if picked, err = l.Machines.Pick(ctx, l.bid.wanted, names); errors.Is(err, maas.Conflict) {
+				return r.noneForStorage(ctx, l, err, why), nil
+			} else if err != nil {
+				return proceed, err
+			}
 		}
-		if errors.Is(err, maas.Conflict) {
-			return "", r.noneForStorage(ctx, l, err, constraints, why), nil
-		}
-		if err != nil {
-			return "", proceed, err
-		}
-		if picked.Pod != nil {
-			return picked.SystemID, proceed, nil // MAAS has composed it; once it is acquired, it is given back.
+		if picked.Pod != nil { // MAAS has composed it; once it is acquired, it is given back.
+			l.bid.wanted.SystemID = picked.SystemID
+			return proceed, nil
 		}
 		names = append(names, picked.Hostname)
 		if !l.Machines.Reserve(picked, l.mark()) {
@@ -123,24 +141,25 @@ func (r *Reconciler) shape(
 		case errors.Is(err, inmaas.ErrHeld):
 			continue
 		case errors.Is(err, maas.Conflict):
-			return "", report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+			return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
 				"another user just took machine %s; choosing another one", picked.Hostname), nil
 		case err != nil:
-			return "", proceed, err
+			return proceed, err
 		case misfit == "":
-			return picked.SystemID, proceed, nil
+			l.bid.wanted.SystemID = picked.SystemID
+			return proceed, nil
 		}
 		why = append(why, fmt.Sprintf("%s %s", picked, misfit))
 	}
-	return "", r.noneForStorage(ctx, l, nil, constraints, why), nil
+	return r.noneForStorage(ctx, l, nil, why), nil
 }
 
 // noneForStorage reports why no machine was picked. Another one may become free meanwhile.
 func (r *Reconciler) noneForStorage(
-	ctx context.Context, l *life, refusal error, constraints maas.AllocateParams, why []string,
+	ctx context.Context, l *life, refusal error, why []string,
 ) outcome {
 	if len(why) == 0 {
-		return r.noMachine(ctx, l, refusal, constraints)
+		return r.noMachine(ctx, l, refusal)
 	}
 	message := fmt.Sprintf("%d Ready machine(s) match, and can't have the layout %s of spec.storage: %s; choose "+
 		"machines by tags, or change spec.storage in the template",
@@ -197,21 +216,6 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	return "", err
 }
 
-// returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is
-// restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
-// undone before.
-func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.leftover = l.Machines.LeftOn(m, l.mark())
-	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
-	err := l.record.Store(ctx, func() {
-		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}
-	}, l.recordLeftover)
-	if err != nil {
-		return proceed, err
-	}
-	return r.giveBack(ctx, l, m, othersStorage(m))
-}
-
 // hasOthersStorage reports whether another user has set the storage layout of a machine that was acquired: another
 // object of ours that has not restored it yet, or, between the layout and the allocation, another manager.
 func hasOthersStorage(l *life, m *maas.Machine) bool {
@@ -237,42 +241,8 @@ func (r *Reconciler) storageCheck(ctx context.Context, l *life) (outcome, error)
 	return r.giveBack(ctx, l, l.maas, othersStorage(l.maas))
 }
 
-// othersStorage waits until a machine is given back.
-func othersStorage(m *maas.Machine) outcome {
-	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
-		"machine %s has a storage layout that another one has set; it is given back", m)
-}
-
 // taken waits for the machine of choice.
 func taken(l *life, why string) outcome {
 	return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason,
 		"machine %s, which spec.systemID names, is not free: %s", l.maas, why)
-}
-
-// noRoot is what a machine is that MAAS can install nothing on.
-const noRoot = "has no root file system in MAAS, whose commissioning could not apply the layout that a script wrote: " +
-	"correct the script and commission it again, or set spec.storage in the template"
-
-// needsRoot reports whether the spec takes a machine's layout as it is.
-func needsRoot(l *life) bool {
-	spec := l.MaasMachine.Spec
-	return !l.IsLXD() && spec.Storage == nil && !spec.DeployInMemory
-}
-
-// lacksRoot reports whether nothing can be installed on a machine as it is.
-func lacksRoot(l *life, m *maas.Machine) bool { return needsRoot(l) && !machine.HasRoot(m) }
-
-// rootless returns the machines that are known to have no root file system, if the spec needs one.
-func rootless(l *life) []*maas.Machine {
-	if !needsRoot(l) {
-		return nil
-	}
-	return l.Machines.Rootless()
-}
-
-// setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
-func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.Machines.MeetRootless(m)
-	return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
-		"machine %s %s; it is given back", m, noRoot))
 }

@@ -250,6 +250,44 @@ func (r *Reconciler) takeOff(ctx context.Context, l *life, address string) (outc
 		})
 }
 
+// owesAnother reports whether something is recorded that is to be undone on another machine than one.
+func (l *life) owesAnother(systemID string) bool {
+	return (l.record.Storage != nil && l.record.Storage.SystemID != systemID) ||
+		(l.record.Excluded != "" && l.record.Excluded != systemID)
+}
+
+// returnMachine gives back a machine that was just acquired with another storage layout than the spec's; that is
+// restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
+// undone before.
+func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	l.leftover = l.Machines.LeftOn(m, l.mark())
+	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
+	err := l.record.Store(ctx, func() {
+		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}
+	}, l.recordLeftover)
+	if err != nil {
+		return proceed, err
+	}
+	return r.giveBack(ctx, l, m, othersStorage(m))
+}
+
+// othersStorage waits until a machine is given back.
+func othersStorage(m *maas.Machine) outcome {
+	return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+		"machine %s has a storage layout that another one has set; it is given back", m)
+}
+
+// settlement undoes what an earlier try left on a machine that is not held, before another one is taken.
+func (r *Reconciler) settlement(ctx context.Context, l *life) (outcome, error) {
+	if l.isFound() || l.bid.held != nil {
+		return proceed, nil
+	}
+	if out := r.awaitSettled(l); out.Waits() {
+		return out, nil
+	}
+	return r.restoration(ctx, l)
+}
+
 // restoration undoes what is recorded of a machine that is not the object's any more, or never was.
 func (r *Reconciler) restoration(ctx context.Context, l *life) (outcome, error) {
 	return through(ctx, l, []step{r.storageRestoration, r.inclusion})

@@ -70,16 +70,6 @@ func (s *Service) VMHostNames(ctx context.Context) ([]string, error) {
 	return list.Each(hosts, func(host maas.VMHost) string { return host.Name }), nil
 }
 
-// ComposedInsteadError is for a VM that MAAS composed because no machine fitted, on a VM host that was not known here.
-// The VM must be given back.
-type ComposedInsteadError struct{ VM *maas.Machine }
-
-// Error names the VM and its host.
-func (e *ComposedInsteadError) Error() string {
-	return fmt.Sprintf("allocating a machine: MAAS composed %s on the new VM host %s instead", e.VM.Hostname,
-		e.VM.HostName())
-}
-
 // StaleVMHostsError is for an allocation that names VM hosts which this MAAS no longer has, or not by these names. The
 // next one names those that it has.
 type StaleVMHostsError struct{ cause error }
@@ -105,7 +95,7 @@ func (s *Service) notAllocatable(doing string, err error) error {
 // Allocate takes a bare-metal machine that is neither quarantined, withheld, nor excluded. maas.Conflict: none
 // fits. MAAS itself leaves out what any manager has quarantined or excluded by then. In that case MAAS composes a VM if
 // there is a VM host that is not in constraints.NotOnVMHosts:
-// *ComposedInsteadError, if we did not know that host yet. *StaleVMHostsError: MAAS has not the VM hosts that it names.
+// the caller gives it back. *StaleVMHostsError: MAAS has not the VM hosts that it names.
 func (s *Service) Allocate(
 	ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams,
 ) (*maas.Machine, error) {
@@ -122,7 +112,6 @@ func (s *Service) Allocate(
 	}
 	if machine.Pod != nil {
 		s.inventory.DropVMHosts() // The next try knows the host.
-		return nil, &ComposedInsteadError{VM: machine}
 	}
 	return machine, nil
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maasmachine
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
+)
+
+// A machine that MAAS gave is ours from then on, and spec.systemID names it for ever. So it is accepted first.
+
+// acceptance goes on with the machine that MAAS gave, or gives it back if it can't become this one.
+func (r *Reconciler) acceptance(ctx context.Context, l *life) (outcome, error) {
+	defer l.leave()
+	m := l.bid.given
+	l.bid.given = nil
+	switch {
+	case m == nil:
+		return proceed, nil
+	case m.Pod != nil: // The next try knows the host.
+		return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+			"no machine fitted, and MAAS made VM %s on the new VM host %s instead; it is given back", m.Hostname,
+			m.HostName()))
+	case hasOthersStorage(l, m):
+		return r.returnMachine(ctx, l, m)
+	case deployable(m) && lacksRoot(l, m):
+		return r.setAside(ctx, l, m)
+	}
+	how := "Allocated"
+	if l.bid.adopted {
+		how = "Adopted"
+	}
+	return proceed, r.acquired(ctx, l, m, how)
+}
+
+// acquired continues with a machine that is proven to be ours.
+func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
+	l.maas, l.proven = m, true
+	if l.leftover == (machine.Leftover{}) {
+		l.leftover = l.Machines.LeftOn(m, l.mark())
+	}
+	l.Inventory.Track(m)
+	r.Tell(l.MaasMachine, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
+	r.tellDataDisks(l)
+	return r.store(ctx, l, m.SystemID, "")
+}
+
+// store records the machine's id at once: from here on it can't be lost. runs is the host of a VM that MAAS does not
+// switch; it is recorded with the id of the VM's device, and with no other.
+func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) error {
+	return l.record.Store(ctx, func() {
+		l.record.Acquired()
+		l.record.Lost, l.record.Runs = "", runs
+	}, l.recordOwner, func(m client.Object) {
+		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
+	}, l.recordLeftover)
+}
+
+// setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
+func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	l.Machines.MeetRootless(m)
+	return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+		"machine %s %s; it is given back", m, noRoot))
+}
