@@ -203,6 +203,33 @@ func TestTheServerThatWasKeptIsLost(t *testing.T) {
 	w.delete(second)
 }
 
+// What a proxy before MAAS does not find is not lost.
+func TestTheServerThatWasKeptIsNotLostToAProxy(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"a page": "<html>404</html>", "a text": "404 page not found"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			md, id := w.keepsServer(infrav1.MaasMachineSpec{})
+			fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/{id}/", SystemID: id,
+				Status: http.StatusNotFound, Body: body})
+			if err != nil {
+				t.Fatal(err)
+			}
+			second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+			w.await("the server is asked for", second, func(context.Context) bool { return w.maas.Faults()[0].Done > 1 })
+			w.maas.RemoveFault(fault)
+			w.deployed(second)
+			if second.Spec.SystemID != id {
+				t.Errorf("the next Machine has %s, want %s", second.Spec.SystemID, id)
+			}
+			w.delete(second)
+		})
+	}
+}
+
 var errLost = errors.New("the response is lost")
 
 // Nor does another object of ours get it then, of this manager or of another one, which would not know what is to be undone on it.

@@ -22,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // withDeadHosts gives up dead hosts soon, and reports often what is left there.
@@ -311,10 +312,18 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	if err := w.client.Delete(t.Context(), host); err != nil {
 		t.Fatal(err)
 	}
+	// What a proxy before MAAS does not find is not gone.
+	fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "devices/{id}/", SystemID: m.Spec.SystemID,
+		Status: http.StatusNotFound, Body: "404 page not found"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Daemon.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.eventUp(host, "LeftVMDeleted")
+	w.await("the device is asked for", host, func(context.Context) bool { return w.maas.Faults()[0].Done > 0 })
+	w.maas.RemoveFault(fault)
 	w.goes(host)
 	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)

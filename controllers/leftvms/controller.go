@@ -236,15 +236,15 @@ func forget(ctx context.Context, l *left, region *scope.Region) error {
 	if l.Device == "" {
 		return nil
 	}
-	device, err := region.Inventory.Client().GetDevice(ctx, l.Device)
-	if errors.Is(err, maas.NotFound) {
+	device, err := region.Inventory.Read(ctx, l.Device)
+	if errors.Is(err, maas.NotFound) || (err == nil && !device.Device) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading its device: %w", err)
 	}
 	mark := ownership.AgentName(l.OwnerID, l.Machine)
-	err = region.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), device.AsMachine(), mark)
+	err = region.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), device, mark)
 	if !guard.Is[*lxd.NameTakenError](err) {
 		return err
 	}

@@ -313,8 +313,12 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	if server.StatusCode >= 300 && server.StatusCode < 400 {
 		message = redirectMessage(server.Header.Get("Location"))
 	}
+	kind := kindOfError(server.StatusCode, message)
+	if kind == NotFound && (c.list || isPage(server.BodyMessage)) {
+		kind = Unavailable // MAAS says it with a text, and has all lists: this is the response of something before it.
+	}
 	return &Error{
-		Kind: kindOfError(server.StatusCode, message), Method: c.method, Endpoint: c.endpoint, Op: c.op,
+		Kind: kind, Method: c.method, Endpoint: c.endpoint, Op: c.op,
 		Status: server.StatusCode, Message: message, Fields: fields, RetryAfter: exchange.retryAfter,
 	}
 }

@@ -60,6 +60,7 @@ func TestErrorsAreTyped(t *testing.T) {
 		"key":            {401, "Authorization Error: Invalid API key.", Unauthorized, "Authorization Error: Invalid API key."},
 		"empty body":     {403, "", Forbidden, "Forbidden"},
 		"not there":      {404, "No Machine matches the given query.", NotFound, "No Machine matches the given query."},
+		"no page":        {404, "<html>404</html>", Unavailable, "Not Found"},
 		"state":          {409, "Can't deploy a machine that is in the 'Deployed' state", Conflict, "Can't deploy a machine that is in the 'Deployed' state"},
 		"no VM hosts":    {410, "VM host (KVM) support has been removed from MAAS.", Gone, "VM host (KVM) support has been removed from MAAS."},
 		"busy":           {429, "", Unavailable, "Too Many Requests"},
@@ -81,6 +82,15 @@ func TestErrorsAreTyped(t *testing.T) {
 				t.Errorf("the message is %q, want %q", got, tc.message)
 			}
 		})
+	}
+}
+
+// A text may be MAAS's, but it has all lists.
+func TestAListThatIsNotFoundIsNoneOfMAAS(t *testing.T) {
+	client := serve(t, answer(http.StatusNotFound, "text/plain", "404 page not found"))
+	err := listMachines(t.Context(), client)
+	if errors.Is(err, NotFound) || !errors.Is(err, Unavailable) || !IsElsewhere(err) {
+		t.Errorf("the error is %#v", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func Explain(err error) (found, remedy string) {
 
 // isElsewhere reports whether there is no API of MAAS at the endpoint: every MAAS has all lists.
 func (e *Error) isElsewhere() bool {
-	return e.Kind == NotFound && e.Method == http.MethodGet && !strings.Contains(e.Endpoint, "{")
+	return e.Status == http.StatusNotFound && e.Method == http.MethodGet && !strings.Contains(e.Endpoint, "{")
 }
 
 // IsElsewhere reports whether the server that responds has no API of MAAS where the endpoint leads.

@@ -5,6 +5,8 @@ package inventory
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -42,9 +44,35 @@ func isNews(err error) bool {
 		errors.Is(err, maas.Unroutable)
 }
 
-// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/).
+// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/). NotFound: it
+// is gone, as MAAS does not list it either.
 func (i *Inventory) Read(ctx context.Context, systemID string) (*maas.Machine, error) {
-	return i.Change(systemID, func(client *maas.Client) (*maas.Machine, error) { return i.get(ctx, client, systemID) })
+	return i.Change(systemID, func(client *maas.Client) (*maas.Machine, error) {
+		machine, err := i.get(ctx, client, systemID)
+		if errors.Is(err, maas.NotFound) {
+			err = confirm(ctx, client, systemID, err)
+		}
+		return machine, err
+	})
+}
+
+// confirm returns the 404 that MAAS answered for a machine or device if its lists lack it, too: something before MAAS
+// may have answered.
+func confirm(ctx context.Context, client *maas.Client, systemID string, notFound error) error {
+	ids := []string{systemID}
+	machines, err := client.ListMachines(ctx, maas.MachineFilter{SystemIDs: ids})
+	var devices []*maas.Device
+	if err == nil {
+		devices, err = client.ListDevices(ctx, maas.DeviceFilter{SystemIDs: ids})
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("looking whether %s is gone: %w", systemID, err)
+	case len(machines)+len(devices) > 0:
+		return &maas.Error{Kind: maas.Unavailable, Method: http.MethodGet, Endpoint: "machines/{id}/",
+			Status: http.StatusNotFound, Message: "MAAS lists what it does not find"}
+	}
+	return notFound
 }
 
 // ChangeVMHosts makes a call that changes VM hosts. The next VMHosts reads them again.

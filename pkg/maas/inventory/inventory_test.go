@@ -52,9 +52,8 @@ func (r *region) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		fmt.Fprint(w, `{"version":"3.6.5"}`)
 		return
 	}
-	if id, one := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), "/api/2.0/machines/"); one {
-		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprintf(w, "No Machine matches %s", id)
+	if strings.Count(req.URL.Path, "/") > strings.Count("/api/2.0/machines/", "/") { // One machine, or device.
+		http.Error(w, "No Machine matches the given query.", http.StatusNotFound)
 		return
 	}
 	if r.unlistable != nil {
@@ -328,6 +327,22 @@ func (r *region) answerLists(with http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unlistable = with
+}
+
+// A proxy before MAAS may answer 404 for a while.
+func TestWhatMAASListsIsNotGone(t *testing.T) {
+	inventory, region, _ := start(t, never, never)
+	region.set("a", maas.StatusDeployed)
+	if _, err := inventory.Read(t.Context(), "a"); !errors.Is(err, maas.Unavailable) || errors.Is(err, maas.NotFound) {
+		t.Errorf("GET answers 404 for what MAAS lists: %v", err)
+	}
+	if _, err := inventory.Read(t.Context(), "b"); !errors.Is(err, maas.NotFound) {
+		t.Errorf("neither GET nor a list has it: %v", err)
+	}
+	region.answerLists(func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
+	if _, err := inventory.Read(t.Context(), "b"); !errors.Is(err, maas.Unavailable) || errors.Is(err, maas.NotFound) {
+		t.Errorf("nothing before MAAS finds anything: %v", err)
+	}
 }
 
 func (r *region) turnedAway() int {
