@@ -88,7 +88,7 @@ type Overcommit struct {
 // The error is an *Error: KindInvalid, KindConflict, KindVolume, KindOutdated, KindBridge, KindPool, KindMACInUse,
 // KindNoRoom, KindTooLate, or one of the connection or of LXD. KindOther is also for an image that the project lacks,
 // or that is larger than the root disk. After KindUnreachable and KindUnfinished the VM may appear later. Clone finds
-// it then, and after KindTooLate it goes on, with another SendBefore; while LXD is at work on the VM, it waits for that.
+// it then, and after KindTooLate it goes on, with another SendBefore. While LXD is at work on the VM, it waits.
 func (h *Host) Clone(ctx context.Context, spec Spec, seen Reading) error {
 	return h.in(ctx, "create", "creating the VM "+spec.Name, func(s *session) error {
 		if err := spec.validate(); err != nil {
