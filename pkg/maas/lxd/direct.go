@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -200,9 +201,8 @@ func (i *images) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostOb
 
 // toInstance returns the VM in LXD's terms.
 func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
-	bridge := object.Bridge
 	wanted := lxdhost.Spec{
-		Name: spec.Hostname, Marks: spec.Marks, MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname),
+		Name: spec.Hostname, Marks: spec.Marks, MAC: spec.mac(0), Bridge: object.bridgeOf(spec.cards()[0]),
 		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: object.toDisk(Disk{spec.Disk, spec.StoragePool}),
 		Disks: list.Each(spec.MoreDisks, object.toDisk), Overcommit: object.Overcommit,
 		Config: map[string]string{lxdhost.KeyUserData: spec.UserData}, Devices: map[string]map[string]string{},
@@ -211,17 +211,12 @@ func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
 	if spec.Profile != "" {
 		wanted.Profiles = []string{spec.Profile}
 	}
-	for i, device := range spec.Devices {
-		on := object.bridgeOf(device)
-		if i == 0 {
-			bridge = on
-			continue
-		}
+	for i, device := range spec.cards()[1:] {
 		wanted.Devices[device.Name] = map[string]string{
-			"type": "nic", "nictype": "bridged", "parent": on, "name": device.Name, "hwaddr": deviceMAC(spec, device),
+			"type": "nic", "nictype": "bridged", "parent": object.bridgeOf(device), "name": device.Name,
+			"hwaddr": spec.mac(i + 1).String(),
 		}
 	}
-	wanted.Bridge = bridge
 	return wanted
 }
 
@@ -237,8 +232,13 @@ func (o *HostObject) bridgeOf(device Device) string {
 	return o.Bridge
 }
 
-func deviceMAC(spec VMSpec, device Device) string {
-	return lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname+"/"+device.Name).String()
+// mac returns the MAC address of the VM's i-th network card.
+func (s *VMSpec) mac(i int) net.HardwareAddr {
+	name := s.Hostname
+	if i > 0 {
+		name += "/" + s.Devices[i].Name
+	}
+	return lxdhost.DeriveMAC(s.Marks.Owner, name)
 }
 
 // lost reports whether a host can't be reached, or not with what is known of it.

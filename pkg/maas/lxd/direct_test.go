@@ -79,7 +79,7 @@ func TestAVMInLXDsTerms(t *testing.T) {
 	object.Subnet = netip.MustParsePrefix("10.1.0.7/24")
 	spec.Devices[0].Bridge = ""
 	cards := []card{
-		{MAC: want.MAC.String(), Subnet: netip.MustParsePrefix("10.1.0.0/24")},
+		{MAC: want.MAC.String(), Name: "eth0", Subnet: netip.MustParsePrefix("10.1.0.0/24")},
 		{MAC: second, Name: "eth1", Subnet: netip.MustParsePrefix("10.2.0.0/24")},
 	}
 	registered := object.registration(spec)

@@ -119,15 +119,12 @@ func clone(
 func (o *HostObject) registration(spec VMSpec) registration {
 	want := registration{
 		Hostname: spec.Hostname, Zone: o.Zone, Mark: spec.AgentName, Annotations: spec.Annotations,
-		Cards: []card{{
-			MAC: lxdhost.DeriveMAC(spec.Marks.Owner, spec.Hostname).String(), Subnet: o.subnetOf(spec.firstDevice()),
-			Address: spec.Address,
-		}},
 	}
-	for _, device := range spec.Devices[min(1, len(spec.Devices)):] {
-		more := card{MAC: deviceMAC(spec, device), Name: device.Name, Subnet: o.subnetOf(device)}
-		want.Cards = append(want.Cards, more)
+	for i, device := range spec.cards() {
+		each := card{MAC: spec.mac(i).String(), Name: device.Name, Subnet: o.subnetOf(device)}
+		want.Cards = append(want.Cards, each)
 	}
+	want.Cards[0].Address = spec.Address
 	return want
 }
 
@@ -143,12 +140,12 @@ func (o *HostObject) subnetOf(device Device) netip.Prefix {
 	return subnet.Masked()
 }
 
-// firstDevice is the one that has the VM's address.
-func (s *VMSpec) firstDevice() Device {
+// cards are the VM's network devices; the first has its address, and is there in any case.
+func (s *VMSpec) cards() []Device {
 	if len(s.Devices) == 0 {
-		return Device{}
+		return []Device{{}}
 	}
-	return s.Devices[0]
+	return s.Devices
 }
 
 // Start starts a VM on the host in VM.HostRef. One that runs is not changed. A late call starts a VM that is to run.

@@ -46,8 +46,7 @@ func (h *Host) resolvesNothing(s *VMSpec) reason {
 	if len(h.Nameless) == 0 {
 		return fits
 	}
-	first := h.Object.subnetOf(s.firstDevice())
-	subnets := append(list.Each(s.Devices, h.Object.subnetOf), first)
+	subnets := list.Each(s.cards(), h.Object.subnetOf)
 	resolves := func(p netip.Prefix) bool { return p.IsValid() && !slices.Contains(h.Nameless, p) }
-	return when(!slices.ContainsFunc(subnets, resolves), withoutNameservers, first.String())
+	return when(!slices.ContainsFunc(subnets, resolves), withoutNameservers, subnets[0].String())
 }

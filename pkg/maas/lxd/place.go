@@ -148,10 +148,10 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	},
 	// The VM would have no address.
 	func(h *Host, s *VMSpec) reason {
-		if !h.IsDirect() || h.Object.subnetOf(s.firstDevice()).IsValid() {
+		if !h.IsDirect() || h.Object.subnetOf(s.cards()[0]).IsValid() {
 			return fits
 		}
-		return reason{withoutSubnet, h.Object.bridgeOf(s.firstDevice())}
+		return reason{withoutSubnet, h.Object.bridgeOf(s.cards()[0])}
 	},
 	// Its node could resolve no name.
 	(*Host).resolvesNothing,
