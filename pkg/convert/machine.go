@@ -81,7 +81,7 @@ func (o *object) convertMachine(spec mapping, inTemplate bool) {
 // convertIdentity: existing machines stay with the provider that made them.
 func (o *object) convertIdentity(spec mapping, inTemplate, isVM bool) {
 	if _, ok := spec.text("providerID"); ok {
-		spec.problem("providerID", "this machine is there already, and is not taken over: leave it out of the input, and "+
+		spec.problem("providerID", "this machine stays with the provider that made it: leave it out of the input, and "+
 			"its Machine; new ones are made from the template")
 	}
 	if _, ok := spec.text("systemID"); ok {
@@ -89,7 +89,7 @@ func (o *object) convertIdentity(spec mapping, inTemplate, isVM bool) {
 		case inTemplate:
 			spec.problem("systemID", "it belongs to one machine: remove it, and choose machines by tags or resourcePool")
 		case isVM:
-			spec.problem("systemID", "this VM is there already, and is not taken over: remove it")
+			spec.problem("systemID", "this VM stays with the provider that made it: remove it")
 		default:
 			spec.note("systemID", "it chooses this one machine here; there it was ignored until the controller had written it")
 		}
