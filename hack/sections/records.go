@@ -10,12 +10,8 @@ import (
 	"regexp"
 )
 
-var (
-	// title is how a decision record begins.
-	title = regexp.MustCompile(`^# (\d+)\. (.+)\n`)
-	// replaced is what follows in a record that no longer holds.
-	replaced = regexp.MustCompile(`(?m)^\*Replaced by \[(\d+)\]`)
-)
+// title is how a decision record begins.
+var title = regexp.MustCompile(`^# (\d+)\. (.+)\n`)
 
 // index returns the table of the decision records.
 func index(docs string) ([]byte, error) {
@@ -34,11 +30,7 @@ func index(docs string) ([]byte, error) {
 		if named == nil {
 			return nil, fmt.Errorf("%s does not begin with %s", record, title)
 		}
-		fmt.Fprintf(&b, "| %s | [%s](%s)", named[1], named[2], filepath.Base(record))
-		if by := replaced.FindSubmatch(text); by != nil {
-			fmt.Fprintf(&b, ", replaced by %s", by[1])
-		}
-		b.WriteString(" |\n")
+		fmt.Fprintf(&b, "| %s | [%s](%s) |\n", named[1], named[2], filepath.Base(record))
 	}
 	return b.Bytes(), nil
 }
