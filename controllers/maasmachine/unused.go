@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -14,18 +15,14 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
-// giveBack begins to give back bare metal that was acquired and is not used, and returns why. It is recorded first:
-// when its release has begun, nothing in MAAS leads from the object to the machine.
+// giveBack records that bare metal which was acquired is not used, and returns why; unused gives it back next. When its
+// release has begun, nothing in MAAS leads from the object to the machine.
 func (r *Reconciler) giveBack(ctx context.Context, l *life, m *maas.Machine, why outcome) (outcome, error) {
 	ctrl.LoggerFrom(ctx).Info("Giving back a machine that is not used", "systemID", m.SystemID)
-	err := l.record.Store(ctx, func() {
+	return why.Within(time.Second), l.record.Store(ctx, func() {
 		l.record.Acquired()
 		l.record.Unused = m.SystemID
 	})
-	if err == nil {
-		_, err = r.unused(ctx, l)
-	}
-	return why, err
 }
 
 // unused releases the machine that giveBack has recorded, as a deletion does, and waits until it is in the pool: only
