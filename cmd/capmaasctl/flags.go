@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -196,7 +197,7 @@ func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
 	if noBundle != nil {
 		o.wrong("--maas-ca-file: %v", noBundle)
 	}
-	for _, problem := range split(o.maas.Validate()) {
+	for _, problem := range guard.Parts(o.maas.Validate()) {
 		var field *maas.ConfigError
 		switch {
 		case !errors.As(problem, &field):
@@ -213,21 +214,9 @@ func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
 	}
 }
 
-// split returns the parts of an errors.Join.
-func split(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
-		return nil
-	case ok:
-		return joined.Unwrap()
-	}
-	return []error{err}
-}
-
 // checkNode checks the settings of a node as lxdnode does, with the names of flags.
 func (o *options) checkNode() {
-	for _, err := range split(o.node.Validate()) {
+	for _, err := range guard.Parts(o.node.Validate()) {
 		if setting, is := errors.AsType[*lxdnode.SettingError](err); is {
 			o.wrong("%s: %q: %s", inFlags(setting.Setting), setting.Value, setting.Problem)
 		} else {

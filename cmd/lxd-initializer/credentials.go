@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -79,7 +80,7 @@ func invalid(config maas.Config, unread []error) []error {
 		}
 	}
 	var errs []error
-	for _, err := range each(config.Validate()) {
+	for _, err := range guard.Parts(config.Validate()) {
 		if field, is := errors.AsType[*maas.ConfigError](err); is && !reported[credentialVariables[field.Field]] {
 			errs = append(errs, &credentialError{credentialVariables[field.Field], field.Field + ": " + field.Problem})
 		}

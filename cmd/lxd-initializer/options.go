@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
@@ -224,13 +225,13 @@ func (w *wrongSettings) err() error {
 func (o *options) checkTogether(wrong *wrongSettings) {
 	config := o.lxd
 	config.ListenAddress = o.listenAddress(netip.IPv6Unspecified())
-	for _, err := range each(config.Validate()) {
+	for _, err := range guard.Parts(config.Validate()) {
 		if setting, is := errors.AsType[*lxdnode.SettingError](err); is {
 			wrong.add(setting.Setting, fmt.Sprintf("%q: %s", setting.Value, setting.Problem))
 		}
 	}
 	_, err := o.credentials.config()
-	for _, err := range each(err) {
+	for _, err := range guard.Parts(err) {
 		if credential, is := errors.AsType[*credentialError](err); is {
 			wrong.add(credential.variable, credential.problem)
 		}
@@ -238,14 +239,6 @@ func (o *options) checkTogether(wrong *wrongSettings) {
 	if o.healthAddr == o.metricsAddr && !strings.HasSuffix(o.healthAddr, ":0") {
 		wrong.add("METRICS_ADDR", fmt.Sprintf("%q is the address of /healthz, too", o.metricsAddr))
 	}
-}
-
-// each returns the parts of an errors.Join.
-func each(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
 }
 
 func (o *options) setNodeIP(value string) (err error) {

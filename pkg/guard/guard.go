@@ -12,3 +12,15 @@ func Is[E error](err error) bool {
 	_, is := errors.AsType[E](err)
 	return is
 }
+
+// Parts returns the errors of an errors.Join, or the error alone; none of nil.
+func Parts(err error) []error {
+	joined, is := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+		return nil
+	case is:
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
