@@ -161,13 +161,23 @@ func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address
 		if m.Spec.SystemID == "" {
 			continue
 		}
-		seen := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
+		seen := lastSeen(s, &m)
 		if seen != nil && slices.ContainsFunc(seen.IPAddresses,
 			func(ip string) bool { return maas.SameAddress(ip, address) }) {
 			return address, nil
 		}
 	}
 	return "", nil
+}
+
+// lastSeen returns the machine as it was last seen, or nil. Its own reconciler observes it; one that waits for something
+// else may not have done that since the manager was started.
+func lastSeen(s *scope.Cluster, m *infrav1.MaasMachine) *maas.Machine {
+	seen, tracked := s.Inventory.Peek(m.Spec.SystemID)
+	if !tracked && m.DeletionTimestamp.IsZero() {
+		seen = s.Inventory.Observe(m.Spec.SystemID, inventory.Settled)
+	}
+	return seen.Machine
 }
 
 // recordVirtualIP stores the address as the endpoint, unless the MaasCluster was changed since it was read. A user may

@@ -23,7 +23,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -194,7 +193,7 @@ func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) 
 // subnetOf returns the CIDR of the subnet that MAAS shows on the bridge of a machine; if it shows none there, that of
 // the address of LXD; "" without either: then a person may set it.
 func subnetOf(s *scope.Cluster, m *infrav1.MaasMachine, address string) (string, error) {
-	machine := s.Inventory.Observe(m.Spec.SystemID, inventory.Settled).Machine
+	machine := lastSeen(s, m)
 	if machine == nil {
 		return "", errors.New("what MAAS shows of its network is not known yet")
 	}

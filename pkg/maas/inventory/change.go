@@ -28,14 +28,17 @@ func (i *Inventory) Delete(systemID string, call func() error) error {
 	return err
 }
 
-func (i *Inventory) changed(systemID string, now Observation, err error) {
+// changed takes in the outcome of a call, and reports whether the observation is another one than before.
+func (i *Inventory) changed(systemID string, now Observation, err error) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err == nil {
-		i.write(systemID, now)
-	} else if isNews(err) {
+		return i.write(systemID, now)
+	}
+	if isNews(err) {
 		i.doubt(systemID)
 	}
+	return false
 }
 
 // isNews reports whether the error of a call means that the machine may not be as it was last seen.
@@ -44,16 +47,17 @@ func isNews(err error) bool {
 		errors.Is(err, maas.Unroutable)
 }
 
-// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/). NotFound: it
-// is gone, as MAAS does not list it either.
+// Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/). Who reads it
+// need not be who waits for a change of it. NotFound: it is gone, as MAAS does not list it either.
 func (i *Inventory) Read(ctx context.Context, systemID string) (*maas.Machine, error) {
-	return i.Change(systemID, func(client *maas.Client) (*maas.Machine, error) {
-		machine, err := i.get(ctx, client, systemID)
-		if errors.Is(err, maas.NotFound) {
-			err = confirm(ctx, client, systemID, err)
-		}
-		return machine, err
-	})
+	machine, err := i.get(ctx, i.client, systemID)
+	if errors.Is(err, maas.NotFound) {
+		err = confirm(ctx, i.client, systemID, err)
+	}
+	if i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, err) {
+		i.opts.Notify(systemID)
+	}
+	return machine, err
 }
 
 // confirm returns the 404 that MAAS answered for a machine or device if its lists lack it, too: something before MAAS

@@ -10,6 +10,8 @@ package inventory
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ type Options struct {
 	// IdleInterval is the time between two polls of all tracked machines.
 	IdleInterval time.Duration
 	// Notify is called with the system id of each machine whose observation changed. It must not block for long.
+	// nil: nobody.
 	Notify func(systemID string)
 	Logger logr.Logger
 }
@@ -122,6 +125,9 @@ type entry struct {
 // New makes an inventory. Run starts polling.
 func New(client *maas.Client, opts Options) *Inventory {
 	life, end := context.WithCancel(context.Background())
+	if opts.Notify == nil {
+		opts.Notify = func(string) {}
+	}
 	return &Inventory{
 		life: life, end: end, client: client, source: client, opts: opts,
 		wake: make(chan struct{}, 1), soon: make(chan struct{}, 1), now: time.Now, entries: map[string]*entry{},
@@ -152,10 +158,27 @@ func (i *Inventory) observe(systemID string, interest Interest, device bool) Obs
 		signal(i.wake)
 	}
 	e.interest = interest
+	return e.seen()
+}
+
+// seen returns what may be relied on.
+func (e *entry) seen() Observation {
 	if e.doubted {
 		return Observation{}
 	}
 	return e.Observation
+}
+
+// Peek returns the observation of a machine, and whether it is tracked. It changes nothing: it is for who does not care
+// for the machine.
+func (i *Inventory) Peek(systemID string) (seen Observation, tracked bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e := i.entries[systemID]
+	if e == nil {
+		return Observation{}, false
+	}
+	return e.seen(), true
 }
 
 // Track starts tracking a machine that was just acquired, as MAAS returned it.
@@ -177,20 +200,21 @@ func (i *Inventory) track(systemID string) *entry {
 	return e
 }
 
-// write replaces the observation of a tracked machine after a write. If the response did not hold the machine, it is
-// polled at once, otherwise soon. The caller holds i.mu.
-func (i *Inventory) write(systemID string, now Observation) {
+// write replaces the observation of a tracked machine after a write, and reports whether that is another one than
+// before. If the response did not hold the machine, it is polled at once, otherwise soon. The caller holds i.mu.
+func (i *Inventory) write(systemID string, now Observation) (changed bool) {
 	e := i.entries[systemID]
 	if e == nil {
-		return
+		return false
 	}
-	e.set(now)
+	changed = e.set(now)
 	e.interest, e.written, e.missing, e.doubted = max(e.interest, Changing), i.now(), time.Time{}, false
 	if now.Known {
 		signal(i.soon)
-		return
+	} else {
+		signal(i.wake)
 	}
-	signal(i.wake)
+	return changed
 }
 
 // doubt has the machine polled soon, and its observation withheld until then. The caller holds i.mu.
@@ -233,11 +257,7 @@ func (i *Inventory) setHealth(err error) []string {
 	if !flipped {
 		return nil
 	}
-	ids := make([]string, 0, len(i.entries))
-	for id := range i.entries {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(i.entries))
 }
 
 // recordHealth records whether MAAS could be read, and reports whether it counts as unreadable because of this error. A
@@ -250,6 +270,14 @@ func (i *Inventory) recordHealth(err error) (ill bool) {
 	}
 	i.notify(i.setHealth(err))
 	return err != nil
+}
+
+// handOver notifies of all machines: another inventory observes them, once their reconcilers ask it.
+func (i *Inventory) handOver() {
+	i.mu.Lock()
+	ids := slices.Collect(maps.Keys(i.entries))
+	i.mu.Unlock()
+	i.notify(ids)
 }
 
 func (i *Inventory) notify(ids []string) {

@@ -329,6 +329,57 @@ func (r *region) answerLists(with http.HandlerFunc) {
 	r.unlistable = with
 }
 
+// A read may be another reconciler's than the machine's.
+func TestAReadTellsWhatChanged(t *testing.T) {
+	i, s := newScript(t)
+	s.deploy(i, Changing, 2)
+	s.polls(i, 1)
+	status := maas.StatusBroken
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/m0000/") {
+			http.Error(w, "No Machine matches the given query.", http.StatusNotFound)
+			return
+		}
+		fmt.Fprintf(w, `{"system_id": "m0000", "status": %d}`, status)
+	}))
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.client = client
+	for _, want := range []int{2, 2, 3} {
+		if want == 3 {
+			status = maas.StatusDeployed
+		}
+		if _, err := i.Read(t.Context(), "m0000"); err != nil || s.told["m0000"] != want {
+			t.Errorf("%v; it was told %d times, want %d", err, s.told["m0000"], want)
+		}
+	}
+	if s.told["m0001"] != 1 {
+		t.Errorf("a machine that was not read was told %d times", s.told["m0001"])
+	}
+}
+
+func TestAPeekChangesNothing(t *testing.T) {
+	i, s := newScript(t)
+	s.deploy(i, Changing, 1)
+	s.polls(i, 1)
+	if seen, tracked := i.Peek("m0000"); !tracked || seen.Machine == nil {
+		t.Errorf("seen is %+v, tracked: %t", seen, tracked)
+	}
+	if due := i.due(); !slices.Contains(due, "m0000") {
+		t.Errorf("%v are due, and the machine changes", due)
+	}
+	if seen, tracked := i.Peek("other"); tracked || seen.Known || i.tracked() != 1 {
+		t.Errorf("a machine that nobody observes is %+v, tracked: %t", seen, tracked)
+	}
+	_, _ = i.Change("m0000", failedChange)
+	if seen, _ := i.Peek("m0000"); seen.Known {
+		t.Errorf("after a call that failed, seen is %+v", seen)
+	}
+}
+
 // A proxy before MAAS may answer 404 for a while.
 func TestWhatMAASListsIsNotGone(t *testing.T) {
 	inventory, region, _ := start(t, never, never)
@@ -406,7 +457,8 @@ func TestSharedResponsesAreRequestedOnce(t *testing.T) {
 }
 
 func TestRegistry(t *testing.T) {
-	registry := NewRegistry(Options{ActiveInterval: never, IdleInterval: never, Notify: func(string) {}, Logger: testr.New(t)})
+	var told changes
+	registry := NewRegistry(Options{ActiveInterval: never, IdleInterval: never, Notify: told.add, Logger: testr.New(t)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = registry.Start(ctx) }()
@@ -436,6 +488,16 @@ func TestRegistry(t *testing.T) {
 	if _, err := registry.For("z", maas.Config{}); err == nil {
 		t.Error("a wrong identity was taken")
 	}
+	get("x", two).Observe("a", Settled)
+	get("y", two).Observe("b", Settled)
+	get("x", one)
+	if told.count("a")+told.count("b") > 0 {
+		t.Error("machines were told about that the other user's inventory observes")
+	}
+	get("y", one) // For example after the CA was renewed: no other machine would be observed before its next reconcile.
+	eventually(t, "the reconcilers know that they have another inventory", func() bool {
+		return told.count("a") == 1 && told.count("b") == 1
+	})
 }
 
 // failedChange is a call to MAAS whose response was lost.

@@ -98,7 +98,12 @@ func (r *Registry) Keeps(inventory *Inventory) bool {
 func (r *Registry) run(client *maas.Client) *kept {
 	ctx, stop := context.WithCancel(r.ctx)
 	inventory := New(client, r.opts)
-	r.group.Go(func() { inventory.Run(ctx) })
+	r.group.Go(func() {
+		inventory.Run(ctx)
+		if r.ctx.Err() == nil {
+			inventory.handOver()
+		}
+	})
 	return &kept{Inventory: inventory, stop: stop}
 }
 
