@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -14,11 +15,15 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
-// serviceWith makes a service of a MAAS that responds to all calls with one machine, or with a status.
+// serviceWith makes a service of a MAAS that responds to all calls with one machine, or with a status. Its lists are empty.
 func serviceWith(t *testing.T, machine maas.Machine, status int) *Service {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/machines/") || strings.HasSuffix(r.URL.Path, "/devices/") {
+			_, _ = w.Write([]byte("[]"))
+			return
+		}
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(machine)
 	}))
