@@ -5,6 +5,9 @@ package controllers
 import (
 	"context"
 	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // A machine that is acquired and not used is given back, also if MAAS can't switch it off at first: it takes our name off
@@ -62,6 +66,44 @@ func TestAMachineThatIsNotNamedIsGivenBackThoughItCannotBeSwitchedOff(t *testing
 	w.await("its release fails", m, func(context.Context) bool { return w.metal(id).AgentName == "" })
 	w.deployed(m)
 	w.delete(m)
+	w.unchanged(before)
+}
+
+// Two machines were acquired, and the object goes: MAAS is asked for the second one after the first was given back, and
+// does not respond.
+func TestOfTwoMachinesNoneIsLeftWhenTheObjectGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	before := w.maas.State()
+	w.acquiredBefore(cluster, "m", "metal-a")
+	w.acquiredBefore(cluster, "m", "metal-b")
+	var released, failed atomic.Int32
+	looking, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		isSearch := at == simulator.Before && call.Endpoint == "machines/" && strings.HasPrefix(call.Query, "agent_name=")
+		switch {
+		case isSearch && released.Load() == 0:
+			once.Do(func() { close(looking) })
+			<-goOn
+		case call.Op == "release" && at == simulator.After:
+			released.Add(1)
+		case isSearch && released.Load() == 1 && failed.Add(1) <= 3:
+			return errLost
+		}
+		return nil
+	})
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{}, func(meta *metav1.ObjectMeta) {
+		meta.Annotations = map[string]string{infrav1.RecordAnnotation: recordText(t, record.Calls{
+			Pending: []record.Pending{{Op: record.Allocate, At: metav1.Now()}},
+		})}
+	})
+	<-looking
+	w.beginDeletion(m)
+	close(goOn)
+	w.goes(m)
 	w.unchanged(before)
 }
 

@@ -174,8 +174,8 @@ var flagOf = map[string]string{
 	"endpoint": "--maas-endpoint (or MAAS_ENDPOINT)", "apiKey": "the API key", "caBundle": "--maas-ca-file",
 }
 
-// completeMAAS sets o.maas. It leaves URL and key empty if nothing is given and there is a management cluster, which has
-// them.
+// completeMAAS sets o.maas. It leaves URL and key empty if nothing is given and there is a management cluster, which
+// has them.
 func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
 	o.maas.Endpoint = cmp.Or(o.maas.Endpoint, s.getenv("MAAS_ENDPOINT"))
 	key, noKey := o.key(keyOnCommandLine, s)

@@ -4,11 +4,13 @@ package maasmachine
 
 import (
 	"context"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
@@ -36,7 +38,11 @@ func (r *Reconciler) acceptance(ctx context.Context, l *life) (outcome, error) {
 	if l.bid.adopted {
 		how = "Adopted"
 	}
-	return proceed, r.acquired(ctx, l, m, how)
+	if err := r.acquired(ctx, l, m, how); err != nil || len(l.bid.extra) == 0 {
+		return proceed, err
+	}
+	return report.Retry(time.Second, infrav1.NotReadyReason, "MAAS has acquired more machines for this object, which are "+
+		"given back: %s", text.List(l.bid.extra, maxSkipped)), nil
 }
 
 // acquired continues with a machine that is proven to be ours.
@@ -55,7 +61,7 @@ func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how
 // switch; it is recorded with the id of the VM's device, and with no other.
 func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) error {
 	return l.record.Store(ctx, func() {
-		l.record.Acquired()
+		l.acquiredExtra()
 		l.record.Lost, l.record.Runs = "", runs
 	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID

@@ -25,16 +25,15 @@ type bid struct {
 	given *maas.Machine
 	// adopted means that an earlier try was given it.
 	adopted bool
+	// extra are the system ids of machines that MAAS gave as well, or that can't become this one.
+	extra []string
 	// refusal is why MAAS gave none; nil if it was not asked, or gave one.
 	refusal error
 }
 
-// isFound reports whether there is nothing to search the pool for: the object has a machine, or MAAS gave it one.
-func (l *life) isFound() bool { return l.maas != nil || l.bid.given != nil }
-
 // allocation acquires a machine from the pool.
 func (r *Reconciler) allocation(ctx context.Context, l *life) (outcome, error) {
-	if l.isFound() {
+	if l.maas != nil {
 		return proceed, nil
 	}
 	err := l.record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {

@@ -36,7 +36,7 @@ func (l *life) constraints(ctx context.Context) (maas.AllocateParams, error) {
 
 // choice determines what a machine of the pool has to be, in the turn in which it is allocated; MAAS chooses one.
 func (r *Reconciler) choice(ctx context.Context, l *life) (outcome, error) {
-	if l.isFound() {
+	if l.maas != nil {
 		return proceed, nil
 	}
 	hosts, err := l.Machines.VMHostNames(ctx)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sort"
+	"time"
 
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -13,6 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -148,7 +150,7 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 			"machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
 			foreign.SystemID, foreign.Hostname, foreign.Owner), nil
 	case len(found) == 0:
-		return r.awaitSettled(l, record.Storage, record.Exclude), nil // allocation waits for those, if it has to.
+		return r.awaitSettled(l, record.Storage, record.Exclude), nil // settlement waits for those, if it has to.
 	}
 	return r.adoptOne(ctx, l, found)
 }
@@ -159,22 +161,25 @@ func (r *Reconciler) onlyNamed(ctx context.Context, l *life) (outcome, error) {
 	if !l.record.IsPending(record.Allocate) && !l.record.IsPending(record.TakeOver) {
 		return proceed, nil
 	}
+	if out := r.awaitSettled(l); out.Waits() { // All that was asked for is given back together.
+		return out, nil
+	}
 	found, err := l.Machines.Find(ctx, l.Identity())
 	if err != nil {
 		return proceed, err
 	}
 	for _, m := range found {
 		if m.SystemID != l.MaasMachine.Spec.SystemID {
-			return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
-				"machine %s, which the spec does not name, is given back", m))
+			l.bid.extra = append(l.bid.extra, m.SystemID)
 		}
 	}
-	if out := r.awaitSettled(l); out.Waits() {
-		return out, nil
+	if len(l.bid.extra) == 0 {
+		l.record.Done(record.Allocate)
+		l.record.Done(record.TakeOver)
+		return proceed, nil
 	}
-	l.record.Done(record.Allocate)
-	l.record.Done(record.TakeOver)
-	return proceed, nil
+	return report.Retry(time.Second, infrav1.NotReadyReason, "what the spec does not name is given back: %s",
+		text.List(l.bid.extra, maxSkipped)), l.record.Store(ctx, l.acquiredExtra)
 }
 
 // adoptOne continues with one of the machines that were found, and releases the others.
@@ -185,8 +190,8 @@ func (r *Reconciler) adoptOne(ctx context.Context, l *life, found []*maas.Machin
 	})
 	for _, extra := range found[1:] {
 		if !l.IsLXD() {
-			return r.giveBack(ctx, l, extra, report.Retry(report.UnknownRetry, infrav1.NotReadyReason,
-				"machine %s is given back: MAAS has also acquired %s for this object", extra, found[0]))
+			l.bid.extra = append(l.bid.extra, extra.SystemID)
+			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("Deleting a VM that was made twice", "systemID", extra.SystemID)
 		err := r.deleteVM(ctx, l, l.vmOn(extra), extra)

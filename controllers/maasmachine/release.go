@@ -166,7 +166,7 @@ func (r *Reconciler) tellMachine(
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	if l.record.In(undoing) || l.record.Unused == l.maas.SystemID {
+	if l.record.In(undoing) || l.isUnused() {
 		erase = infrav1.EraseNone // That was done by the first release, or nothing was deployed.
 	}
 	if err := r.recordLastFailure(ctx, l); err != nil { // Before the release changes its state and phase.
@@ -268,6 +268,9 @@ func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 // recordRelease records a new attempt. The number of failures stays while the erase mode is the same.
 func recordRelease(l *life, now time.Time) {
 	try := &infrav1.MachineReleaseStatus{Erase: l.MaasMachine.Spec.Release.Mode(), StartTime: ptrTime(now)}
+	if l.isUnused() {
+		try.Erase = infrav1.EraseNone
+	}
 	if last := l.record.Release; last != nil && last.Erase == try.Erase {
 		try.Failures = last.Failures
 	}

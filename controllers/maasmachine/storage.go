@@ -63,7 +63,7 @@ const maxPicks = 32
 
 // holding goes on with the machine in the pool that an earlier try, which ended before the allocation, began to hold.
 func (r *Reconciler) holding(ctx context.Context, l *life) (outcome, error) {
-	if l.isFound() {
+	if l.maas != nil {
 		return proceed, nil
 	}
 	wanted, err := l.constraints(ctx)
@@ -114,7 +114,7 @@ func (r *Reconciler) heldEarlier(ctx context.Context, l *life, constraints maas.
 // layout sets the layout of the spec on the machine that is held, or else on one that it picks, and has that allocated.
 // It stops if none can have it.
 func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
-	if l.isFound() || l.MaasMachine.Spec.Storage == nil {
+	if l.maas != nil || l.MaasMachine.Spec.Storage == nil {
 		return proceed, nil
 	}
 	var names, why []string

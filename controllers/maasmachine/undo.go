@@ -279,7 +279,7 @@ func othersStorage(m *maas.Machine) outcome {
 
 // settlement undoes what an earlier try left on a machine that is not held, before another one is taken.
 func (r *Reconciler) settlement(ctx context.Context, l *life) (outcome, error) {
-	if l.isFound() || l.bid.held != nil {
+	if l.maas != nil || l.bid.held != nil {
 		return proceed, nil
 	}
 	if out := r.awaitSettled(l); out.Waits() {
@@ -322,7 +322,8 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, m *maas.Machin
 	switch {
 	case onItsWay.Has(m.Status):
 		return report.Wait(report.CapacityRetry, infrav1.ReleasingReason,
-			"machine %s, whose storage layout is to be restored: %s", m, m.StatusName), nil
+			"machine %s, whose storage layout is to be restored, is given back by another user (%s); if that does not end, "+
+				"end it in MAAS", m, m.StatusName), nil
 	case m.Owner != "" || m.Status != maas.StatusReady:
 		return proceed, nil
 	}

@@ -6,9 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	ctrl "sigs.k8s.io/controller-runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
@@ -18,39 +19,63 @@ import (
 // giveBack records that bare metal which was acquired is not used, and returns why; unused gives it back next. When its
 // release has begun, nothing in MAAS leads from the object to the machine.
 func (r *Reconciler) giveBack(ctx context.Context, l *life, m *maas.Machine, why outcome) (outcome, error) {
-	ctrl.LoggerFrom(ctx).Info("Giving back a machine that is not used", "systemID", m.SystemID)
-	return why.Within(time.Second), l.record.Store(ctx, func() {
-		l.record.Acquired()
-		l.record.Unused = m.SystemID
-	})
+	l.bid.extra = append(l.bid.extra, m.SystemID)
+	return why.Within(time.Second), l.record.Store(ctx, l.acquiredExtra)
 }
 
-// unused releases the machine that giveBack has recorded, as a deletion does, and waits until it is in the pool: only
-// then another one is acquired.
+// acquiredExtra records all machines that MAAS gave the object and that it does not use, in place of the requests that
+// acquired them.
+func (l *life) acquiredExtra() {
+	l.record.Acquired()
+	l.record.Unused = sets.List(sets.New(l.record.Unused...).Insert(l.bid.extra...))
+}
+
+// isUnused reports whether the machine is given back because the object does not use it.
+func (l *life) isUnused() bool { return slices.Contains(l.record.Unused, l.maas.SystemID) }
+
+// unused releases the machines that are recorded so, as a deletion does, and waits until they are in the pool: only then
+// another one is acquired.
 func (r *Reconciler) unused(ctx context.Context, l *life) (outcome, error) {
-	id := l.record.Unused
-	if id == "" {
-		return proceed, nil
+	for len(l.record.Unused) > 0 {
+		if out, err := r.giveOneBack(ctx, l, l.record.Unused[0]); err != nil || out.Waits() {
+			return out, err
+		}
 	}
+	return proceed, nil
+}
+
+func (r *Reconciler) giveOneBack(ctx context.Context, l *life, id string) (outcome, error) {
 	m, err := l.Inventory.Read(ctx, id)
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return proceed, fmt.Errorf("reading machine %s, which is given back: %w", id, err)
 	}
 	if err == nil {
-		own := l.maas
-		l.maas = m
-		out, err := r.releaseBareMetal(ctx, l)
-		l.maas = own
-		if out.Problem().Reason == infrav1.ReleasingReason {
-			out = out.Within(report.UnknownRetry) // The inventory triggers no reconcile for it.
-		}
+		out, err := r.releaseUnused(ctx, l, m)
 		if err != nil || out.Waits() {
 			return out, err
 		}
 	}
 	l.Inventory.Forget(id)
 	l.MaasMachine.Status.Release = nil
-	return proceed, l.record.Store(ctx, func() {
-		l.record.Unused, l.record.Release, l.record.Phase = "", nil, nil
+	return proceed, l.record.Store(ctx, func() { // What was said of this one does not hold for the next.
+		l.record.Unused = slices.DeleteFunc(slices.Clone(l.record.Unused), func(other string) bool { return other == id })
+		l.record.Release, l.record.Phase, l.record.Quarantine = nil, nil, ""
 	})
+}
+
+func (r *Reconciler) releaseUnused(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
+	own := l.maas
+	defer func() { l.maas = own }()
+	l.maas = m
+	if releaseBegan(l) && !onItsWay.Has(m.Status) && !backInPool.Has(m.Status) {
+		// It may have been in the pool, and be another user's by now.
+		if ours, err := r.isOursToRelease(ctx, l); err != nil || !ours {
+			return proceed, err
+		}
+	}
+	out, err := r.releaseBareMetal(ctx, l)
+	if out.Problem().Reason == infrav1.ReleasingReason {
+		out = out.Within(report.UnknownRetry) // The inventory triggers no reconcile for it.
+	}
+	return out, err
 }

@@ -25,8 +25,7 @@ type Release struct {
 	// the version.
 	Image string
 	// InitializerImage is the reference of the LXD initializer's image. Default: for what the manager puts into host
-	// clusters, as for Image; in lxd-initializer-daemonset.yaml, the placeholders
-	// ${REGISTRY} and ${TAG}.
+	// clusters, as for Image; in lxd-initializer-daemonset.yaml, the placeholders ${REGISTRY} and ${TAG}.
 	InitializerImage string
 	// Values are the chart's values for infrastructure-components.yaml, over its defaults and the variables of the
 	// credentials. The images above take precedence.

@@ -96,7 +96,7 @@ func (c *Client) outcomeAmongOthers(caller context.Context) guard.Outcome {
 		return guard.Unclear
 	}
 	defer c.checking.Store(false)
-	if _, err := c.Version(caller); !errors.Is(err, Unavailable) {
+	if _, err := c.Version(caller); caller.Err() != nil || NotSent(err) || !errors.Is(err, Unavailable) {
 		return guard.Unclear
 	}
 	return guard.Silent

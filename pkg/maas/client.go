@@ -314,7 +314,7 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 		message = redirectMessage(server.Header.Get("Location"))
 	}
 	kind := kindOfError(server.StatusCode, message)
-	if kind == NotFound && (c.list || isPage(server.BodyMessage)) {
+	if isAll := c.list && !strings.Contains(c.endpoint, "{"); kind == NotFound && (isAll || isPage(server.BodyMessage)) {
 		kind = Unavailable // MAAS says it with a text, and has all lists: this is the response of something before it.
 	}
 	return &Error{

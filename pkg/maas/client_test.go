@@ -92,6 +92,9 @@ func TestAListThatIsNotFoundIsNoneOfMAAS(t *testing.T) {
 	if errors.Is(err, NotFound) || !errors.Is(err, Unavailable) || !IsElsewhere(err) {
 		t.Errorf("the error is %#v", err)
 	}
+	if _, err := client.TaggedMachines(t.Context(), "gone"); !errors.Is(err, NotFound) {
+		t.Errorf("machines of a tag that MAAS does not have: %#v", err)
+	}
 }
 
 // Another request may have won, or the process on the host may have done its part: what became of the call is not

@@ -47,8 +47,8 @@ const (
 	// Untrusted (a server responds, and its certificate can't be verified, or it has none): nothing was sent. It is
 	// Unavailable, too.
 	Untrusted Kind = "Untrusted"
-	// Unavailable (no response, a broken response, 429 or 5xx, or a 404 that is not MAAS's): it may pass. A call that changes something may have
-	// taken effect all the same, unless NotSent: check before trying again.
+	// Unavailable (no response, a broken response, 429 or 5xx, or a 404 that is not MAAS's): it may pass. A call that
+	// changes something may have taken effect all the same, unless NotSent: check before trying again.
 	Unavailable Kind = "Unavailable"
 )
 

@@ -256,6 +256,22 @@ func TestEmptyFilterValues(t *testing.T) {
 	})
 }
 
+// An empty agent name is a value: a machine that has one is left out until it is released.
+func TestEmptyAgentName(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.allocatedVM(t, "agent_name", uniqueName())
+		id := vm.str("system_id")
+		if got := m.machines(t, "id", id, "agent_name", ""); len(got) != 0 {
+			t.Errorf("%d machines while it has an agent name, want none", len(got))
+		}
+		m.release(t, vm).object(t)
+		m.awaitStatus(t, id, "Ready")
+		if got := m.machines(t, "id", id, "agent_name", ""); len(got) != 1 {
+			t.Errorf("%d machines after the release, want the one", len(got))
+		}
+	})
+}
+
 // The filter names a field that no database of MAAS has.
 func TestSimpleStatusIsAnInternalError(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {

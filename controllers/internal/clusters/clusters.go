@@ -93,7 +93,7 @@ func NothingAcquired(m *infrav1.MaasMachine) bool {
 	recorded, err := record.OfMachine(m)
 	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && !recorded.MayChangeHost() &&
 		len(recorded.Hosts) == 0 && !recorded.Registers && recorded.Storage == nil && recorded.Excluded == "" &&
-		recorded.Unused == ""
+		len(recorded.Unused) == 0
 }
 
 // HostCondition returns the condition that the initializer sets on its Node; nil if there is none.

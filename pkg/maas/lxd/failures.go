@@ -70,7 +70,7 @@ func (h *Host) coolDown(until time.Time, failedTo string) {
 // where the VM is there, and is searched first.
 func blames(err error) bool {
 	switch lxdhost.KindOf(err) {
-	case lxdhost.KindVolume, lxdhost.KindOutdated, lxdhost.KindTooLate:
+	case lxdhost.KindVolume, lxdhost.KindOutdated, lxdhost.KindTooLate, lxdhost.KindUnfinished:
 		return false
 	}
 	var e *maas.Error

@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,23 +97,31 @@ func (i *images) Compose(ctx context.Context, permit maas.Permit, host Host, spe
 // maxClones is how often LXD is asked for a VM that it still makes; each time it is waited for, for up to a minute.
 const maxClones = 10
 
-// clone makes a VM in LXD, however long LXD needs for its image. What is sent after that is recorded anew.
+// clone makes a VM in LXD, however long LXD needs for its image. What is sent after that is recorded anew. An error of
+// something that was sent has precedence: what it asked for may still come, whatever became of a later try.
 func clone(
 	ctx context.Context, permit maas.Permit, server *lxdhost.Host, wanted lxdhost.Spec, seen lxdhost.Reading,
-) (err error) {
-	for range maxClones {
+) error {
+	var sent error
+	for try := 1; ; try++ {
 		wanted.SendBefore, _ = permit.SendBefore()
-		err = server.Clone(ctx, wanted, seen)
-		if kind := lxdhost.KindOf(err); kind != lxdhost.KindUnfinished && kind != lxdhost.KindTooLate {
-			break
+		err := server.Clone(ctx, wanted, seen)
+		if err == nil {
+			return nil
+		}
+		if failed, is := errors.AsType[*lxdhost.Error](err); is && failed.Sent {
+			sent = err
+		}
+		kind := lxdhost.KindOf(err)
+		if kind != lxdhost.KindUnfinished && kind != lxdhost.KindTooLate || try == maxClones {
+			return cmp.Or(sent, err)
 		}
 		another, refused := permit.Again(ctx)
 		if refused != nil {
-			break // What came of the call is what counts.
+			return cmp.Or(sent, err) // What came of the call is what counts.
 		}
 		permit = another
 	}
-	return err
 }
 
 // registration returns the device that MAAS is to have for a VM on the host.

@@ -33,8 +33,8 @@ type MachineData struct {
 	// GivenBack is when bare metal that could not be deployed was given back, to be acquired again after a pause; nil
 	// if there is none.
 	GivenBack *metav1.Time `json:"givenBack,omitempty"`
-	// Unused is a machine that the object has acquired, does not use, and gives back; "" if there is none.
-	Unused string `json:"unused,omitempty"`
+	// Unused are machines that the object has acquired, does not use, and gives back.
+	Unused []string `json:"unused,omitempty"`
 	// Hosts are the VM hosts that have the VM, or may have it because the outcome of a compose is unknown, in the form
 	// of lxd.HostRef.
 	Hosts []string `json:"hosts,omitempty"`

@@ -112,7 +112,8 @@ func (d *MachineData) entries() entries {
 		found.add("givenBack", d.GivenBack, "the machine could not be deployed and was given back; another one is acquired "+
 			"after a pause")
 	}
-	found.when(d.Unused != "", "unused", "machine %s was acquired, is not used, and is being given back", d.Unused)
+	found.when(len(d.Unused) > 0, "unused", "these machines were acquired, are not used, and are being given back: %s",
+		strings.Join(d.Unused, ", "))
 	found.when(len(d.Hosts) > 0, "hosts", "these hosts have the VM, or may have it: %s", strings.Join(d.Hosts, ", "))
 	found.when(d.Registers, "registers", "MAAS has a device for the VM, or may have one")
 	found.when(d.Runs != "", "runs", "the VM runs on %s, and is started on no other host", d.Runs)

@@ -84,7 +84,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 		Cleanup:  &Cleanup{UnreachableSince: &at, Tries: 3, CameBack: 2, DeletedAt: &at, Namesakes: true},
 		Release:  &infrav1.MachineReleaseStatus{Erase: infrav1.EraseMode("Quick"), StartTime: &at, Failures: 4},
 		Storage:  &StorageLayout{SystemID: "sto123"},
-		Excluded: "exc123", Quarantine: Quarantined, Lost: "los123", Unused: "unu123",
+		Excluded: "exc123", Quarantine: Quarantined, Lost: "los123", Unused: []string{"unu123"},
 	}
 	cluster := ClusterData{Calls: calls, Kept: []KeptMachine{{
 		SystemID: "kep123", Hostname: "metal-k", For: "MachineDeployment/md-0", Since: at, Until: at, Reason: infrav1.MAASBusyReason, Message: "wait",
