@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -17,8 +18,13 @@ import (
 // expiresSoon is how long before its end a client certificate is reported. The initializer renews its own then.
 const expiresSoon = 30 * 24 * time.Hour
 
-// markKeys sets KeysCurrent, once LXD has accepted a client certificate.
+// markKeys sets KeysCurrent, once LXD has accepted a client certificate. A former VM host may have lost its key pair by
+// a person's edit.
 func markKeys(host *infrav1.LXDHost) {
+	if host.Spec.CredentialsRef == nil {
+		host.Status.ClientCertificate = nil
+		conditions.Delete(host, infrav1.KeysCurrentCondition)
+	}
 	certificate := host.Status.ClientCertificate
 	if certificate == nil {
 		return

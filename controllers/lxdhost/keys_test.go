@@ -59,9 +59,13 @@ func TestAKeyPairIsCurrentUntilItEndsSoon(t *testing.T) {
 			}
 		})
 	}
-	host := directHost(nil)
-	if markKeys(host); conditions.Get(host, infrav1.KeysCurrentCondition) != nil {
-		t.Errorf("of a host that LXD has not accepted yet, KeysCurrent is %v", host.Status.Conditions)
+	without := directHost(&infrav1.LXDClientCertificate{Fingerprint: "old", Expires: metav1.NewTime(time.Now().Add(time.Hour))})
+	markKeys(without)
+	without.Spec.CredentialsRef = nil // A person's edit of a former VM host.
+	for what, host := range map[string]*infrav1.LXDHost{"LXD has not accepted yet": directHost(nil), "has no key pair any more": without} {
+		if markKeys(host); conditions.Get(host, infrav1.KeysCurrentCondition) != nil || host.Status.ClientCertificate != nil {
+			t.Errorf("of a host that %s, KeysCurrent is %v", what, host.Status.Conditions)
+		}
 	}
 }
 
