@@ -27,6 +27,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/charts"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -64,7 +65,7 @@ func withRealWorkload(w *world) {
 // hostWorld is a world with a host cluster.
 func hostWorld(t *testing.T, change ...func(*world)) (*world, *infrav1.MaasCluster) {
 	t.Helper()
-	w := newWorld(t, append(change, withRealWorkload)...)
+	w := newWorld(t, append([]func(*world){withRealWorkload}, change...)...)
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "nodes", Namespace: w.namespace},
 		StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "nodes:token:secret", "caBundle": ""},
@@ -483,8 +484,8 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 		machines = append(machines, m)
 	}
 	w.await("MAAS has mixed them up", cluster, func(context.Context) bool {
-		list := w.hosts()
-		return len(list) == 2 && list[0].Host.SystemID == list[1].Host.SystemID
+		hosts := w.hosts()
+		return len(hosts) == 2 && hosts[0].Host.SystemID == hosts[1].Host.SystemID
 	})
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "1 of 2", "MAC address")
 	var vms []string
@@ -508,8 +509,8 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.retires(machines[1])
-	if list := w.hosts(); len(list) != 1 || list[0].ID != hosts[0].ID {
-		t.Errorf("MAAS has %+v, want the VM host of the other machine", list)
+	if left := w.hosts(); len(left) != 1 || left[0].ID != hosts[0].ID {
+		t.Errorf("MAAS has %+v, want the VM host of the other machine", left)
 	}
 }
 
@@ -808,12 +809,58 @@ func TestAHostThatMAASDoesNotKnowIsNotReleased(t *testing.T) {
 	if err := w.client.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(m, "held", func() bool {
-		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.VMHostUnclearReason
+	w.heldAsUnclear(m)
+	t.Run("though the initializer can't register it", func(t *testing.T) {
+		w.patch(node, func() { node.Labels = map[string]string{infrav1.LXDHostLabel: "true"} })
+		w.saysOnNode(node, corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
+		w.looksAgainAt(m)
+		w.heldAsUnclear(m)
 	})
+	t.Run("though the host cluster does not respond to a manager that has just started", func(t *testing.T) {
+		w.stopManager()
+		w.workload = nil
+		w.startManager()
+		w.looksAgainAt(m)
+		w.heldAsUnclear(m)
+		w.stopManager()
+		w.workload = w.client
+		w.startManager()
+	})
+	if off, released := w.asked("machines/{id}/", "power_off"), w.asked("machines/{id}/", "release"); off+released > 0 {
+		t.Fatalf("the machine was switched off %d times, and released %d times", off, released)
+	}
 	w.registers(node, "10.77.0.11:8443")
 	w.retires(m)
 	w.deleteCluster(cluster)
+}
+
+// heldAsUnclear waits until the deletion of a host's machine waits, because it is not known which VMs run there.
+func (w *world) heldAsUnclear(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	w.eventually(m, "held", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.VMHostUnclearReason ||
+			w.asked("machines/{id}/", "power_off") > 0
+	})
+	if reason := conditions.GetReason(m, infrav1.MachineDeployedCondition); reason != infrav1.VMHostUnclearReason {
+		w.t.Errorf("the machine is not held: %s", reason)
+	}
+}
+
+// looksAgainAt waits until a whole reconcile of the deletion of a host's machine has seen all as it is now.
+func (w *world) looksAgainAt(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	before := w.proofs(m)
+	w.await(m.Name+" is looked at again", m, func(context.Context) bool {
+		w.nudge(m)
+		return w.proofs(m) >= before+2
+	})
+}
+
+// proofs counts how often MAAS was asked whose a machine is.
+func (w *world) proofs(m *infrav1.MaasMachine) int {
+	return len(list.Where(w.maas.Calls().Log, func(call simulator.Call) bool {
+		return strings.Contains(call.Query, "agent_name=") && strings.Contains(call.Query, m.Spec.SystemID)
+	}))
 }
 
 func TestHostClusterRefusals(t *testing.T) {

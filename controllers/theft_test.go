@@ -9,6 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -43,6 +48,50 @@ func TestAServerThatIsTakenWhileItsHeirWaitsIsTheirs(t *testing.T) {
 	w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
 	w.isTheirs(id)
 	w.refused(heir, infrav1.MachineDeployedCondition, infrav1.KeptMachineLostReason)
+}
+
+// The host cluster may take long to respond, and MAAS whose VM hosts are asked for: the machine may be another user's
+// when it is to be switched off.
+func TestAHostThatIsTakenWhileItsClusterIsAskedIsTheirs(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t, withOtherUser(true))
+	m := w.newMachine("taken", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	node := w.joined(m)
+	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
+	w.patch(node, func() {
+		asked := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+		node.Annotations = map[string]string{infrav1.LXDHostRetireAnnotation: asked}
+	})
+	direct, err := client.NewWithWatch(apiConfig, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	w.stopManager()
+	w.workload = interceptor.NewClient(direct, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if _, nodes := list.(*corev1.NodeList); nodes {
+				first.Do(func() { close(asks); <-goOn })
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
+	w.startManager()
+	w.maas.ResetCalls()
+	w.beginDeletion(m)
+	<-asks
+	w.steal(m.Spec.SystemID)
+	close(goOn)
+	w.goes(m)
+	w.isTheirs(m.Spec.SystemID)
+	for _, call := range w.maas.Calls().Log {
+		if call.Op == "power_off" && call.User == "admin" {
+			t.Error("the other user's machine was switched off")
+		}
+	}
+	w.deleteCluster(cluster)
 }
 
 // stealAfterWait begins what waits for a turn of a line, and makes another user acquire the machine when it has the

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,6 +60,9 @@ type Reconciler struct {
 	controller capicontroller.Controller
 	// told are the MaasMachines whose event Provisioned was sent, and those that were let go.
 	told report.Once
+	// silentSince is when host clusters began not to respond to this process, by the UID of the MaasMachine that is being
+	// deleted.
+	silentSince sync.Map
 }
 
 // Reconcile brings one MaasMachine closer to its desired state.
@@ -284,6 +288,7 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.told.End(m.maasMachine)
+	r.silentSince.Delete(m.maasMachine.UID)
 	r.Tell(m.maasMachine, "Deleted", "Delete", "%s", how)
 	return ctrl.Result{}, nil
 }

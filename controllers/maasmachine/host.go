@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -35,6 +36,9 @@ const (
 	vmsRetry = 15 * time.Second
 	// retireTimeout is how long an initializer may take to respond; after that its node counts as dead.
 	retireTimeout = 2 * time.Minute
+	// silenceLimit is how long a host cluster must not respond to this process before it counts as gone: after a start
+	// the process is not connected yet, and an API server that leaves fails requests.
+	silenceLimit = time.Minute
 	// retireRetry: we don't watch for the response, which comes within seconds.
 	retireRetry = 3 * time.Second
 	// vmHostsMaxAge is the maximum age of the list of VM hosts during a release.
@@ -43,8 +47,13 @@ const (
 	maxNamed = 5
 )
 
-// retired is the phase in which the machine's node is no longer a VM host, and its release has not begun.
-const retired = "retired"
+// Phases of a host's deletion, before its release.
+const (
+	// hosting: the machine was seen as a VM host, and its node is not known to be out of service.
+	hosting = "hosting"
+	// retired: its node is no longer a VM host.
+	retired = "retired"
+)
 
 // bridge gives a machine that becomes a VM host the bridge for VMs, if it has none: MAAS sets it up when it deploys the
 // machine.
@@ -94,15 +103,40 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	if err != nil {
 		return proceed, err
 	}
-	hosts, unclear, has, err := r.closeVMHosts(ctx, l, node)
+	hosts, unclear, has, err := r.findVMHosts(ctx, l, node)
 	switch {
 	case err != nil:
 		return proceed, err
 	case !has:
 		return r.lxdHostRetirement(ctx, l, node)
-	case unclear != "":
+	}
+	if out, err := r.closeVMHosts(ctx, l, hosts); err != nil || out.Waits() {
+		return out, err
+	}
+	if unclear != "" {
 		return report.Wait(vmsRetry, infrav1.VMHostUnclearReason, "%s", unclear), nil
 	}
+	if out, err := awaitVMs(ctx, l, hosts); err != nil || out.Waits() {
+		return out, err
+	}
+	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
+	if len(hosts) > 0 || !isOutOfService(l.record.MachineData) {
+		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
+			return out, err
+		}
+		// Before the hosts leave MAAS: later nothing shows that they left because of us.
+		if err := l.record.Store(ctx, func() { l.record.Enter(retired, r.Clock.Now()) }); err != nil {
+			return proceed, err
+		}
+	}
+	if out, err := r.removeVMHosts(ctx, l, hosts); err != nil || out.Waits() {
+		return out, err
+	}
+	return r.awaitOtherHosts(ctx, l)
+}
+
+// awaitVMs waits until no VM is left on the hosts.
+func awaitVMs(ctx context.Context, l *life, hosts []maas.VMHost) (outcome, error) {
 	vms, err := vmsOn(ctx, l, hosts)
 	if errors.Is(err, maas.Invalid) { // A host was renamed or removed meanwhile.
 		l.Inventory.DropVMHosts()
@@ -116,15 +150,16 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		return report.Wait(vmsRetry, infrav1.VMsOnHostReason, "waiting for %d VM(s) on this host to be deleted: %s", len(vms),
 			text.List(vms, maxNamed)), nil
 	}
-	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
-	if len(hosts) > 0 || !isOutOfService(l.record.MachineData) {
-		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
-			return out, err
-		}
-		// Before the hosts leave MAAS: later nothing shows that they left because of us.
-		if err := l.record.Store(ctx, func() { l.record.Enter(retired, r.Clock.Now()) }); err != nil {
-			return proceed, err
-		}
+	return proceed, nil
+}
+
+// removeVMHosts removes the VM hosts on the machine from MAAS.
+func (r *Reconciler) removeVMHosts(ctx context.Context, l *life, hosts []maas.VMHost) (outcome, error) {
+	if len(hosts) == 0 {
+		return proceed, nil
+	}
+	if out, err := r.proveAgain(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	service := vmhosts.NewService(l.Inventory.Client())
 	for _, host := range hosts {
@@ -136,7 +171,18 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 		}
 		r.Tell(l.MaasMachine, "VMHostRemoved", "Delete", "VM host %s left MAAS", host.Name)
 	}
-	return r.awaitOtherHosts(ctx, l)
+	return proceed, nil
+}
+
+// proveAgain proves that the machine is ours, just before it or its VM host is changed: the host cluster, and MAAS,
+// may have taken long since the last proof. If it is not ours any more, the next reconcile says so.
+func (r *Reconciler) proveAgain(ctx context.Context, l *life) (outcome, error) {
+	ours, err := r.isOursToRelease(ctx, l)
+	if err != nil || ours {
+		return proceed, err
+	}
+	return report.Retry(retireRetry, infrav1.RetiringReason, "machine %s is no longer ours; it is not changed",
+		l.maas), nil
 }
 
 // awaitOtherHosts keeps the control planes of a deleted host cluster until all of its machines are out of service:
@@ -203,9 +249,9 @@ func isRetiring(m *infrav1.MaasMachine) bool {
 	return err == nil && !m.DeletionTimestamp.IsZero() && m.Status.NodeName != "" && !isOutOfService(recorded)
 }
 
-// closeVMHosts finds the VM hosts on the machine, and keeps new VMs off them. unclear is why they can't be identified;
-// "" if they can. has reports whether MAAS has VM hosts still.
-func (r *Reconciler) closeVMHosts(
+// findVMHosts finds the VM hosts on the machine. unclear is why they can't be identified; "" if they can. has reports
+// whether MAAS has VM hosts still.
+func (r *Reconciler) findVMHosts(
 	ctx context.Context, l *life, node *hostNode,
 ) (hosts []maas.VMHost, unclear string, has bool, err error) {
 	service := vmhosts.NewService(l.Inventory.Client())
@@ -221,23 +267,35 @@ func (r *Reconciler) closeVMHosts(
 		if hosts, inDoubt, err = service.OnNode(ctx, all, node.identity(l)); err != nil {
 			return nil, "", false, err
 		}
-		if unclear = node.unclear(hosts, inDoubt, isOutOfService(l.record.MachineData), r.Clock.Now()); len(hosts) > 0 {
+		if unclear = node.unclear(l, hosts, inDoubt, r.Clock.Now()); len(hosts) > 0 {
 			break // Otherwise read again, uncached: a host may have registered a moment ago.
 		}
 	}
-	for _, host := range hosts {
-		if slices.Contains(host.Tags, lxd.RetiringTag) {
-			continue
-		}
+	if (len(hosts) > 0 || node.isHost()) && !isOutOfService(l.record.MachineData) {
+		l.record.Enter(hosting, r.Clock.Now())
+	}
+	return hosts, unclear, true, nil
+}
+
+// closeVMHosts keeps new VMs off the VM hosts on the machine.
+func (r *Reconciler) closeVMHosts(ctx context.Context, l *life, hosts []maas.VMHost) (outcome, error) {
+	open := list.Where(hosts, func(h maas.VMHost) bool { return !slices.Contains(h.Tags, lxd.RetiringTag) })
+	if len(open) == 0 {
+		return proceed, nil
+	}
+	if out, err := r.proveAgain(ctx, l); err != nil || out.Waits() {
+		return out, err
+	}
+	for _, host := range open {
 		err := l.Inventory.ChangeVMHosts(func(client *maas.Client) error {
 			_, err := client.AddVMHostTag(ctx, record.CloseVMHost.Permit(), host.ID, lxd.RetiringTag)
 			return err
 		})
 		if err != nil && !errors.Is(err, maas.NotFound) {
-			return nil, "", false, fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
+			return proceed, fmt.Errorf("keeping new VMs off VM host %s: %w", host.Name, err)
 		}
 	}
-	return hosts, unclear, true, nil
+	return proceed, nil
 }
 
 // vmsOn names the machines that MAAS has on the hosts, sorted. MAAS searches by the hosts' names, and says of each
@@ -267,6 +325,9 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 		return proceed, nil // It never joined, or left.
 	}
 	asked, err := time.Time{}, node.unreachable
+	if err != nil && node.silence < silenceLimit {
+		return report.Wait(retireRetry, infrav1.RetiringReason, "the host cluster does not respond; asking it again"), nil
+	}
 	if err == nil {
 		asked, err = askToRetire(ctx, node.workload, node.Node, r.Clock.Now())
 	}
@@ -275,7 +336,7 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 			err.Error())
 		return r.switchOff(ctx, l)
 	}
-	if c := clusters.HostCondition(node.Node); c == nil || c.Reason == infrav1.LXDHostRetiredReason {
+	if node.hasRetired() || clusters.HostCondition(node.Node) == nil {
 		return proceed, nil // The initializer never began, and won't any more, or it is done.
 	}
 	if l.maas.PowerState == maas.PowerOff {
@@ -306,10 +367,11 @@ func askToRetire(ctx context.Context, workload client.Client, node *corev1.Node,
 
 // hostNode is the machine's Node as the host cluster has it now.
 type hostNode struct {
-	*corev1.Node          // nil if there is none, or the cluster does not respond
-	unreachable  error    // why the cluster does not respond
-	others       []string // names of the cluster's other Nodes
-	certificate  string   // of its LXD's client, which is MAAS; "" if it is not known
+	*corev1.Node               // nil if there is none, or the cluster does not respond
+	unreachable  error         // why the cluster does not respond, or not to all that is asked
+	silence      time.Duration // how long it has been unreachable
+	others       []string      // names of the cluster's other Nodes
+	certificate  string        // of its LXD's client, which is MAAS; "" if it is not known
 	workload     client.Client
 }
 
@@ -328,12 +390,28 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 	if l.Machine.Machine.Status.NodeRef.IsDefined() {
 		n.Node, n.workload, n.unreachable = r.readNode(ctx, l)
 	}
-	if n.Node == nil {
-		return n, nil
+	if n.Node != nil {
+		n.unreachable = n.readCertificate(ctx)
 	}
+	n.silence = r.silence(l.MaasMachine.UID, n.unreachable != nil)
+	return n, nil
+}
+
+// silence returns how long a machine's host cluster has not responded to this process.
+func (r *Reconciler) silence(machine types.UID, silent bool) time.Duration {
+	if !silent {
+		r.silentSince.Delete(machine)
+		return 0
+	}
+	since, _ := r.silentSince.LoadOrStore(machine, r.Clock.Now())
+	return r.Clock.Since(since.(time.Time))
+}
+
+// readCertificate reads the certificate of the node's key pair.
+func (n *hostNode) readCertificate(ctx context.Context) error {
 	keys, err := clusters.NodeKeys(ctx, n.workload, n.Name)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, err
+		return err
 	}
 	if isOwner := func(owner metav1.OwnerReference) bool {
 		return owner.UID == n.UID
@@ -341,7 +419,7 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 		// Else it may be that of another machine, whose Node had this name.
 		n.certificate = string(keys.Data[corev1.TLSCertKey])
 	}
-	return n, nil
+	return nil
 }
 
 // readNode returns nil if the cluster no longer has the Node.
@@ -388,24 +466,45 @@ func (n *hostNode) identity(l *life) vmhosts.Node {
 	return id
 }
 
-// unclear returns why it is not known which VM hosts run on the node; "" if it is. removed reports
-// whether we may have removed them from MAAS.
-func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Time) string {
+// isHost reports whether the Node says that it is a VM host. Its label stays while something fails there.
+func (n *hostNode) isHost() bool {
+	if n.Node == nil || n.hasRetired() {
+		return false
+	}
+	c := clusters.HostCondition(n.Node)
+	return n.Labels[infrav1.LXDHostLabel] == "true" || (c != nil && c.Status == corev1.ConditionTrue)
+}
+
+// hasRetired reports whether the initializer has taken the node out of service.
+func (n *hostNode) hasRetired() bool {
+	if n.Node == nil {
+		return false
+	}
+	c := clusters.HostCondition(n.Node)
+	return c != nil && c.Reason == infrav1.LXDHostRetiredReason
+}
+
+// unclear returns why it is not known which VM hosts run on the node; "" if it is. A node that was seen as a host is
+// one until it has retired, whatever its cluster says of it meanwhile, or does not say.
+func (n *hostNode) unclear(l *life, on, inDoubt []maas.VMHost, now time.Time) string {
 	if len(inDoubt) > 0 {
 		doubtful := inDoubt[0]
 		return fmt.Sprintf("VM host %s (id %d) may be on this machine: MAAS shows it on machine %q, and its address or its "+
 			"certificate says otherwise. Remove it in MAAS if it is not there any more; if it is another machine's, these have "+
 			"interfaces with one MAC address in common", doubtful.Name, doubtful.ID, doubtful.Host.SystemID)
 	}
-	if len(on) > 0 || removed || n.Node == nil {
+	if len(on) > 0 || isOutOfService(l.record.MachineData) || n.hasRetired() {
 		return ""
 	}
-	if c := clusters.HostCondition(n.Node); c == nil || c.Status != corev1.ConditionTrue {
-		return ""
+	const waits = "and MAAS shows none on its machine: waiting until it is registered again. If it has no VMs any more, "
+	switch {
+	case n.Node == nil && l.record.In(hosting):
+		return fmt.Sprintf("machine %s was a VM host, its Node can't be read, %srelease the machine in MAAS", l.maas, waits)
+	case n.isHost() || l.record.In(hosting):
+		return fmt.Sprintf("Node %s is a VM host, %sannotate the Node with %s=%s, or release machine %s in MAAS", n.Name,
+			waits, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.DateOnly), l.maas)
 	}
-	return fmt.Sprintf("Node %s is a VM host, and MAAS shows none on its machine: waiting until it is registered again. "+
-		"If it has no VMs any more, "+
-		"annotate the Node with %s=%s", n.Name, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.DateOnly))
+	return ""
 }
 
 // switchOff powers the machine off, so that nothing on it registers it again. A machine whose power MAAS can't control
@@ -413,6 +512,9 @@ func (n *hostNode) unclear(on, inDoubt []maas.VMHost, removed bool, now time.Tim
 func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.PowerState != maas.PowerOn {
 		return proceed, nil
+	}
+	if out, err := r.proveAgain(ctx, l); err != nil || out.Waits() {
+		return out, err
 	}
 	return report.Wait(retireRetry, infrav1.RetiringReason, "switching the machine off before its release"),
 		r.tellMachine(ctx, l, record.PowerOff, l.Machines.SwitchOff)

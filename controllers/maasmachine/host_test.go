@@ -11,8 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testingclock "k8s.io/utils/clock/testing"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -20,6 +23,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // What a host cluster refuses, with its policies and webhooks, does not hold the machine for ever: its power is cut, as
@@ -48,6 +52,93 @@ func TestANodeThatCannotBeAskedHoldsNoDeletion(t *testing.T) {
 			out, err := r.retireNode(t.Context(), l, &hostNode{Node: node, workload: workload})
 			if err != nil || out.Waits() {
 				t.Errorf("the deletion waits: %+v, %v", out, err)
+			}
+		})
+	}
+}
+
+// A server that answers for Nodes, and not for Secrets, is one that can't be asked whose VM hosts are the Node's. Nor is
+// one gone that did not answer once: a manager that has just started is not connected yet.
+func TestAHostClusterIsGoneOnlyAfterAWhile(t *testing.T) {
+	t.Parallel()
+	refusal := apierrors.NewInternalError(errors.New("the key service is down"))
+	for name, refused := range map[string]interceptor.Funcs{
+		"Secrets": {Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return refusal
+		}},
+		"Nodes": {List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return refusal
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "host-a"}}
+			workload := fake.NewClientBuilder().WithObjects(node).WithInterceptorFuncs(refused).Build()
+			clock := testingclock.NewFakePassiveClock(time.Now())
+			l := lifeOf(t, &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "host-a", UID: "uid"}})
+			l.maas = &maas.Machine{SystemID: "abc", PowerState: maas.PowerOff}
+			l.Machine.Cluster = &scope.Cluster{Cluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hosts"}}}
+			l.Machine.Machine = &clusterv1.Machine{Status: clusterv1.MachineStatus{NodeRef: clusterv1.MachineNodeReference{Name: node.Name}}}
+			scheme := runtime.NewScheme()
+			if err := clusterv1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			r := &Reconciler{
+				Base:         reconciler.Base{Clock: clock, Client: fake.NewClientBuilder().WithScheme(scheme).Build()},
+				ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKey{Namespace: "ns", Name: "hosts"}),
+			}
+			for _, step := range []struct {
+				after time.Duration
+				waits bool
+			}{{0, true}, {silenceLimit - time.Second, true}, {2 * time.Second, false}} {
+				clock.SetTime(clock.Now().Add(step.after))
+				found, err := r.hostNode(t.Context(), l)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out, err := r.retireNode(t.Context(), l, found); err != nil || out.Waits() != step.waits {
+					t.Errorf("it waits: %v, want %v; %v", out.Waits(), step.waits, err)
+				}
+			}
+		})
+	}
+}
+
+// MAAS may have mixed up the addresses of machines, and then nothing but the record shows that VMs may run on one.
+func TestWhatWasSeenAsAVMHostIsOneUntilItsNodeRetires(t *testing.T) {
+	t.Parallel()
+	says := func(label string, status corev1.ConditionStatus, reason string) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "host-a", Labels: map[string]string{infrav1.LXDHostLabel: label}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: infrav1.LXDHostReadyNodeCondition, Status: status, Reason: reason},
+			}},
+		}
+	}
+	for name, c := range map[string]struct {
+		node  *corev1.Node
+		phase string
+		on    []maas.VMHost
+		want  bool
+	}{
+		"never seen":                       {},
+		"seen, and the Node can't be read": {phase: hosting, want: true},
+		"seen, and MAAS shows it":          {phase: hosting, on: []maas.VMHost{{ID: 1}}},
+		"seen, and out of service":         {phase: retired},
+		"seen, and the Node has retired":   {phase: hosting, node: says("", corev1.ConditionFalse, infrav1.LXDHostRetiredReason)},
+		"seen, and retiring":               {phase: hosting, node: says("", corev1.ConditionFalse, infrav1.RetiringReason), want: true},
+		"the Node says so":                 {node: says("", corev1.ConditionTrue, "Registered"), want: true},
+		"the Node said so":                 {node: says("true", corev1.ConditionFalse, "LXDNotReady"), want: true},
+		"the Node never said so":           {node: says("", corev1.ConditionFalse, "LXDNotReady")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := lifeOf(t, &infrav1.MaasMachine{})
+			l.maas = &maas.Machine{SystemID: "abc", Hostname: "host-a"}
+			l.record.Enter(c.phase, time.Now())
+			node := &hostNode{Node: c.node}
+			if got := node.unclear(l, c.on, nil, time.Now()); (got != "") != c.want {
+				t.Errorf("unclear: %q, want it to be so: %v", got, c.want)
 			}
 		})
 	}

@@ -262,7 +262,7 @@ var all = map[string]Reason{
 		You:   "delete the Machines of the VMs that the message names, or the VMs that you made yourself. If LXD does not respond any more, `kubectl describe lxdhost NAME` says what to do.",
 	},
 	"VMHostUnclear": {
-		Means: "the machine is a VM host and is being deleted, but it is uncertain which VM host of MAAS runs on it, and so whether VMs live there: MAAS shows none on the machine, although its Node is one, or one whose address or certificate says otherwise.",
+		Means: "the machine is a VM host and is being deleted, but it is uncertain which VM host of MAAS runs on it, and so whether VMs live there: MAAS shows none on the machine, although its Node is one, or was one and can't be read; or one whose address or certificate says otherwise.",
 		You:   "follow the message. If MAAS confuses machines, interfaces of the nodes share a MAC address, as with Calico.",
 	},
 	"DomainNotFound": {
