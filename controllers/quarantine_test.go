@@ -25,6 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -126,6 +127,39 @@ func TestTheKeeperCountsQuarantines(t *testing.T) {
 	w.maas.RemoveFault(id)
 	w.maasCall(http.MethodDelete, "tags/"+quarantine.Tag+"/", nil)
 	counts(0)
+}
+
+// With entitlements, no identity sees all that is in quarantine.
+func TestTheKeeperAsksEveryIdentity(t *testing.T) {
+	t.Parallel()
+	const key = "jill:token:secret"
+	w := newWorld(t, withLeastKey("3.8", rights.BareMetal), func(w *world) {
+		joe := w.region[strings.Index(w.region, "{name: joe"):strings.Index(w.region, "{name: admin")]
+		jill := strings.NewReplacer("joe", "jill", plainUser, key, "pool: capi", "pool: others").Replace(joe)
+		w.region = strings.NewReplacer(joe, joe+jill, "zone: zone-b, pool: capi", "zone: zone-b, pool: others").Replace(w.region)
+	})
+	w.setKey(plainUser)
+	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "jill", Namespace: w.namespace}, StringData: map[string]string{"endpoint": w.maasURL, "apiKey": key},
+	})
+	other := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: w.namespace}}
+	other.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: "jill"}
+	if _, err := w.scopes.Anywhere(t.Context(), w.cluster, other); err != nil {
+		t.Fatal(err)
+	}
+	w.maasCall(http.MethodPost, "tags/", url.Values{"name": {quarantine.Tag}})
+	for _, m := range w.maas.Machines() {
+		if strings.HasPrefix(m.Hostname, "metal-") {
+			w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"add": {m.SystemID}})
+		}
+	}
+	metric := keeper.NewMetric()
+	k := &keeper.Keeper{Scopes: w.scopes, Interval: 0, Quarantined: metric}
+	k.Round(t.Context())
+	if got := testutil.ToFloat64(metric); got != 2 {
+		t.Errorf("%v machines are in quarantine, want 2", got)
+	}
 }
 
 func TestAPersonLiftsAQuarantine(t *testing.T) {

@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -28,7 +31,8 @@ const (
 
 // Keeper ends quarantines in each MAAS that is used when their time is over, whoever began them, and counts them. Of
 // each MAAS it asks for one list in a round, however many identities are used there; for two if machines are in
-// quarantine. While nothing is, it asks in one round of ten.
+// quarantine. With entitlements, from MAAS 3.8 on, each identity asks for these. While nothing is, it asks in one round
+// of ten.
 type Keeper struct {
 	Scopes *scope.Factory
 	// Interval is the time between two rounds.
@@ -43,9 +47,9 @@ type Keeper struct {
 
 // found is what a round found in one MAAS.
 type found struct {
-	count   int       // of the machines in quarantine, as far as MAAS told
-	problem string    // why the round failed
-	empty   time.Time // when there was nothing to keep
+	machines sets.Set[string] // that are in quarantine, as far as MAAS told: system ids
+	problem  string           // why the round failed
+	empty    time.Time        // when there was nothing to keep
 }
 
 // NewMetric makes the metric of the Keeper.
@@ -84,7 +88,7 @@ func (k *Keeper) Round(ctx context.Context) {
 	}
 	total := 0
 	for server, at := range now {
-		if total += at.count; at.problem != "" && at.problem != before[server].problem {
+		if total += len(at.machines); at.problem != "" && at.problem != before[server].problem {
 			ctrl.LoggerFrom(ctx).Info("Failed to end quarantines; trying again", "maas", server.Address(), "error", at.problem)
 		}
 	}
@@ -99,37 +103,57 @@ func (k *Keeper) rests(before found, regions []*scope.Region) bool {
 	})
 }
 
-// look ends the quarantines in one MAAS with the first identity that may do so.
+// look ends the quarantines in one MAAS with the first identity that may do so; in a MAAS with entitlements, which shows
+// each one other machines, with every identity those that it sees.
 func (k *Keeper) look(ctx context.Context, before found, regions []*scope.Region) (now found) {
 	if k.rests(before, regions) {
 		return before
 	}
-	for _, region := range regions {
-		if now = k.tend(ctx, before, region); now.problem == "" {
-			break
+	for i, region := range regions {
+		one := k.tend(ctx, before, region)
+		limited, err := region.Inventory.HasEntitlements(ctx)
+		if one.problem == "" && err == nil && !limited {
+			return one
 		}
+		if i > 0 {
+			one = now.and(one)
+		}
+		now = one
 	}
 	return now
 }
 
-// tend does it with one identity. The count stays as it was before if MAAS does not tell.
+// and adds what another identity found in the same MAAS.
+func (f found) and(other found) found {
+	f.machines = f.machines.Union(other.machines)
+	if other.problem == "" {
+		f.problem = ""
+	}
+	if other.empty.Before(f.empty) { // Also if it is zero.
+		f.empty = other.empty
+	}
+	return f
+}
+
+// tend does it with one identity. What is known stays as it was before if MAAS does not tell.
 func (k *Keeper) tend(ctx context.Context, before found, region *scope.Region) found {
-	now, began, service := found{count: before.count}, time.Now(), region.Machines.Quarantine
+	now, began, service := found{machines: before.machines}, time.Now(), region.Machines.Quarantine
 	lifted, err := service.Tend(ctx, record.TendQuarantines.Permit())
 	if len(lifted) > 0 {
 		ctrl.LoggerFrom(ctx).Info("Lifted quarantines whose time is over", "maas", region.Where(), "systemIDs", lifted)
 	}
-	list, listErr := service.List(ctx, k.Interval)
+	seen, listErr := service.List(ctx, k.Interval)
 	switch {
 	case listErr != nil:
 		now.problem = listErr.Error()
 		return now
-	case err == nil && len(list) == 0 && !service.HasNotes():
+	case err == nil && len(seen) == 0 && !service.HasNotes():
 		now.empty = began
 	case err == nil:
 		err = service.ForgetLifted(ctx, record.TendQuarantines.Permit(), k.Interval)
 	}
-	if now.count = len(list); err != nil {
+	now.machines = sets.New(list.Each(seen, func(m quarantine.Machine) string { return m.SystemID })...)
+	if err != nil {
 		now.problem = err.Error()
 	}
 	return now

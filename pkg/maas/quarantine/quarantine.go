@@ -359,8 +359,19 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	maps.DeleteFunc(known, func(id string, n Note) bool {
 		return !n.isForgotten(now) || slices.ContainsFunc(machines, func(m *maas.Machine) bool { return m.SystemID == id })
 	})
-	old := slices.Sorted(maps.Keys(known))
-	return lifted, s.forget(ctx, permit, k, old[:min(len(old), maxChanged)])
+	return lifted, s.forget(ctx, permit, k, s.without(ctx, k, slices.Sorted(maps.Keys(known))))
+}
+
+// without returns those machines that MAAS does not have, or that do not have the tag, as MAAS has them now: a list does
+// not show machines that this identity may not see.
+func (s *Service) without(ctx context.Context, k kind, systemIDs []string) (those []string) {
+	for _, id := range systemIDs {
+		m, err := s.inventory.Read(ctx, id)
+		if errors.Is(err, maas.NotFound) || (err == nil && !slices.Contains(m.Tags, k.tag)) {
+			those = append(those, id)
+		}
+	}
+	return those
 }
 
 // ForgetLifted deletes the notes of machines that a person has taken the tag off before the end, as List showed them,
@@ -380,15 +391,13 @@ func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge t
 		if hasTag || n.isOver(s.Now()) || s.Now().Sub(n.Since) <= puttingTakes {
 			continue
 		}
-		if m, err := s.inventory.Read(ctx, id); err == nil && !Has(m) {
-			lifted = append(lifted, id)
-		}
+		lifted = append(lifted, id)
 	}
-	if len(lifted) == 0 {
+	if lifted = s.without(ctx, quarantined, lifted); len(lifted) == 0 {
 		return nil
 	}
 	defer s.inventory.ForgetTags()
-	return s.forget(ctx, permit, quarantined, lifted[:min(len(lifted), maxChanged)])
+	return s.forget(ctx, permit, quarantined, lifted)
 }
 
 // isInPool reports whether a machine could be allocated if it were not quarantined.
@@ -411,7 +420,7 @@ func (s *Service) beginPauses(
 
 // forget deletes notes of machines that do not have the tag.
 func (s *Service) forget(ctx context.Context, permit maas.Permit, k kind, systemIDs []string) error {
-	for _, id := range systemIDs {
+	for _, id := range systemIDs[:min(len(systemIDs), maxChanged)] {
 		if err := s.inventory.Client().DeleteTag(ctx, permit, k.noteName(id)); err != nil && !errors.Is(err, maas.NotFound) {
 			return fmt.Errorf("deleting the note on machine %s: %w", id, err)
 		}

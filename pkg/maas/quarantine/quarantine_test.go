@@ -44,11 +44,16 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
+	return newBedOf(t, region, "")
+}
+
+func newBedOf(t *testing.T, region, version string) *bed {
+	t.Helper()
 	parsed, err := simulator.LoadRegion(strings.NewReader(region))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := simulator.New(parsed, simulator.Options{})
+	sim, err := simulator.New(parsed, simulator.Options{Version: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +228,21 @@ func TestNotesAreForgotten(t *testing.T) {
 	if names := b.noteTags(); len(names) != 0 {
 		t.Errorf("MAAS has the notes %v, want none", names)
 	}
+}
+
+// An identity that may not see a machine forgets nothing about it.
+func TestTheNoteOnAMachineThatIsNotSeenStays(t *testing.T) {
+	entitled := strings.NewReplacer(`{name: plain, `, `{name: plain, entitlements: [{name: can_edit_global_entities}, {name: can_deploy_machines, pool: others}], `,
+		"tags: [{", "pools: [{name: others}]\ntags: [{").Replace(region)
+	b := newBedOf(t, entitled, "3.8")
+	admin, other := b.manager(adminKey), b.manager(plainKey)
+	b.inPool(admin, b.a, "m1")
+	b.now = now.Add(Limits.First + Limits.Remembered + time.Second)
+	b.lifts(other)
+	if names := b.noteTags(); len(names) != 1 {
+		t.Errorf("MAAS has the notes %v, want that of the machine", names)
+	}
+	b.lifts(admin, b.a)
 }
 
 // A person takes the tag off, or deletes it for all machines, and puts it on others.
