@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -396,6 +398,33 @@ func TestVMsThatCannotLeave(t *testing.T) {
 		w.isKept("paused")
 		w.isKept("alone")
 	})
+}
+
+// Nor does what can't be looked at slow down the rounds, which are about all hosts.
+func TestAVMThatCannotBeLookedAtHoldsUpNoHost(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	w := newWorld(t, withEvacuation, func(w *world) {
+		w.between = func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if strings.Contains(request.URL.Path, "/kubeadmcontrolplanes/") {
+					looks.Add(1)
+				}
+				return next.RoundTrip(request)
+			})
+		}
+	})
+	w.provisioned(w.newCluster())
+	host := w.lxdHost(w.hostName("lxd-a"))
+	p := w.newPlane(1, "zone-a")
+	w.patchPlane(p, func(o map[string]any) error {
+		unstructured.RemoveNestedField(o, "spec", "replicas")
+		return nil
+	})
+	w.change(host, func(s *infrav1.LXDHostSpec) { s.Evacuate = true })
+	w.vmSays(host, "cp-1", infrav1.LXDVMWaiting)
+	before := looks.Load()
+	w.await("there are many more rounds", host, func(context.Context) bool { return looks.Load() > before+40 })
 }
 
 func (w *world) newMachineSet(name string, replicas int32) *clusterv1.MachineSet {

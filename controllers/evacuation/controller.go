@@ -155,10 +155,10 @@ func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) err
 	var errs []error
 	for _, e := range evacuating {
 		e.vms = now.on(e.host)
-		errs = append(errs, r.judge(ctx, now, e))
+		r.judge(ctx, now, e)
 	}
 	for _, e := range evacuating {
-		errs = append(errs, r.proceed(ctx, now, e))
+		r.proceed(ctx, now, e)
 		var left []infrav1.LXDEvacuationVM
 		for i, v := range e.vms {
 			left = append(left, infrav1.LXDEvacuationVM{Machine: v.key(), State: e.verdicts[i].state,
@@ -173,9 +173,9 @@ func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) err
 	return kerrors.NewAggregate(errs)
 }
 
-// judge decides about all VMs on a host. It changes nothing.
-func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error {
-	var errs []error
+// judge decides about all VMs on a host. It changes nothing. What can't be looked at is a verdict, and no error of the
+// round: that would put off the next one, for all hosts.
+func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) {
 	for _, v := range e.vms {
 		if !r.Enabled {
 			e.verdicts = append(e.verdicts, *held("the manager may not replace its Machine: set the chart's value %s to true",
@@ -183,7 +183,7 @@ func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error
 			continue
 		}
 		if err := r.look(ctx, v); err != nil {
-			errs = append(errs, err)
+			ctrl.LoggerFrom(ctx).Info("A VM could not be looked at", "vm", v.key(), "error", err.Error())
 			e.verdicts = append(e.verdicts, *waiting("it could not be looked at: %s", report.Brief(err.Error())))
 			continue
 		}
@@ -193,12 +193,10 @@ func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) error
 		}
 		e.verdicts = append(e.verdicts, decided)
 	}
-	return kerrors.NewAggregate(errs)
 }
 
-// proceed does what was decided about the VMs on a host, one after the other.
-func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) error {
-	var errs []error
+// proceed does what was decided about the VMs on a host, one after the other. As for judge, an error is a verdict.
+func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) {
 	for i, v := range e.vms {
 		if e.verdicts[i].action == none {
 			continue
@@ -210,13 +208,13 @@ func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) err
 		zones := v.zones()
 		done, err := r.act(ctx, e.host, v, e.verdicts[i])
 		if err != nil {
-			errs, done = append(errs, err), *waiting("it could not be replaced: %s", report.Brief(err.Error()))
+			ctrl.LoggerFrom(ctx).Info("A Machine could not be replaced", "vm", v.key(), "error", err.Error())
+			done = *waiting("it could not be replaced: %s", report.Brief(err.Error()))
 		}
 		if e.verdicts[i] = done; done.action != none {
 			now.successors = append(now.successors, successor{maasMachine: v.maasMachine, zone: zones[0]})
 		}
 	}
-	return kerrors.NewAggregate(errs)
 }
 
 // act does what was decided for a VM, if it is decided once more.
