@@ -64,8 +64,9 @@ func endpointAddresses(
 		if !m.DeletionTimestamp.IsZero() {
 			continue
 		}
-		if provisionedButUnseen(m) {
-			// After a move the status is still empty: the record stays until every control plane was seen again.
+		if provisionedButUnseen(m) && stoppedFor(m, now) < EndpointHold {
+			// After a move the status is still empty: the record stays until every control plane was seen again. One that
+			// is off gets no addresses.
 			return current
 		}
 		address := EndpointAddress(m)

@@ -31,8 +31,8 @@ type member struct {
 	joined, draining bool
 	// stopped is how long MAAS has reported that it does not run; 0: it runs.
 	stopped time.Duration
-	// unread: MAAS can't be asked.
-	unread bool
+	// unread: MAAS can't be asked. moved: its status is new, and has no addresses.
+	unread, moved bool
 	// remedied is how often its remediation has switched it off; remediation: it has one.
 	remedied            int32
 	remediation, healed bool
@@ -71,6 +71,9 @@ func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
 	maasMachine.Spec.ProviderID = "maas://z/" + m.name
 	maasMachine.Status.Initialization.Provisioned = ptr.To(true)
 	maasMachine.Status.Addresses = []clusterv1.MachineAddress{{Type: clusterv1.MachineInternalIP, Address: "10.0.0." + m.name}}
+	if m.moved {
+		maasMachine.Status.Addresses = nil
+	}
 	deployed := metav1.Condition{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue, Reason: infrav1.DeployedReason}
 	switch {
 	case m.stopped > 0:
@@ -109,6 +112,15 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 		"one that runs again comes back": {
 			members: []member{{name: "1", joined: true}, {name: "2", joined: true}},
 			current: []string{"10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
+		"one that is off after a move may come back": {
+			members: []member{{name: "1", joined: true, stopped: blip, moved: true}, {name: "2", joined: true}},
+			current: []string{"10.0.0.1"}, want: []string{"10.0.0.1"}},
+		"one that stays off after a move leaves": {
+			members: []member{{name: "1", joined: true, stopped: lasting, moved: true}, {name: "2", joined: true}, {name: "3", joined: true}},
+			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.2", "10.0.0.3"}},
+		"after a move nothing is known": {
+			members: []member{{name: "1", joined: true, unread: true, moved: true}, {name: "2", joined: true}},
+			current: []string{"10.0.0.1"}, want: []string{"10.0.0.1"}},
 		"while MAAS can't be read all stay": {
 			members: []member{{name: "1", joined: true, unread: true}, {name: "2", joined: true, unread: true}},
 			current: []string{"10.0.0.1", "10.0.0.2"}, want: []string{"10.0.0.1", "10.0.0.2"}},
