@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
 const (
@@ -96,11 +98,41 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 }
 
 func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) {
+	left, err := r.leftOn(ctx, m)
+	if err != nil {
+		return "", err
+	}
 	released, err := r.Client.ReleaseMachine(ctx, releasedByHand, m.SystemID, maas.ReleaseParams{Comment: comment})
 	if err != nil {
 		return "", fmt.Errorf("releasing machine %s: %w", m.SystemID, err)
 	}
-	return "released: " + released.StatusName, nil
+	return "released: " + released.StatusName + left, nil
+}
+
+// leftOn says what of a MaasMachine a release leaves on the machine; "" if nothing is known. Its object is gone, and
+// nobody else restores that.
+func (r *Remover) leftOn(ctx context.Context, m *maas.Machine) (string, error) {
+	tags, err := r.Client.ListTags(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reading what is noted on machine %s: %w", m.SystemID, err)
+	}
+	var left []string
+	for _, nic := range m.Interfaces {
+		for _, link := range nic.Links {
+			if link.Mode == maas.LinkModeStatic && link.IPAddress != "" {
+				left = append(left, "the static address "+link.IPAddress)
+			}
+		}
+	}
+	note := quarantine.ExcludeTag + "-" + m.SystemID
+	if slices.ContainsFunc(tags, func(tag maas.Tag) bool { return tag.Name == note }) {
+		left = append(left, "what the tag "+note+" notes")
+	}
+	if len(left) == 0 {
+		return "", nil
+	}
+	return "; it keeps " + strings.Join(left, " and ") + ": restore its network and storage in MAAS, and delete that tag",
+		nil
 }
 
 // deleteVM deletes a VM and checks that its host no longer has it: MAAS reports no error if it could not remove it

@@ -5,6 +5,7 @@ package orphans
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -85,6 +87,21 @@ func (b *bed) metal(owner, name, management string) *maas.Machine {
 		b.t.Fatal(err)
 	}
 	return b.mark(m, owner, name, management)
+}
+
+// linkAll gives each server a static address.
+func (b *bed) linkAll() {
+	b.t.Helper()
+	all, err := b.client.ListMachines(b.t.Context(), maas.MachineFilter{Hostnames: []string{"metal-a", "metal-b"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i, m := range all {
+		link := maas.LinkParams{Mode: maas.LinkModeStatic, Subnet: "10.77.0.0/24", IPAddress: fmt.Sprintf("10.77.0.5%d", i), Replace: true}
+		if _, err := b.client.LinkSubnet(b.t.Context(), maas.Unrecorded("a test"), m.SystemID, m.Interfaces[0].ID, link); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 }
 
 func (b *bed) mark(m *maas.Machine, owner, name, management string) *maas.Machine {
@@ -230,6 +247,27 @@ func TestAnOrphanIsRemoved(t *testing.T) {
 				t.Errorf("on the host there is %q, want %q", vms, tc.kept)
 			}
 		})
+	}
+}
+
+// A release undoes nothing that was set on the machine: the outcome says what a person has to.
+func TestWhatIsLeftOnAnOrphanIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.linkAll()
+	m := b.metal("owner1", "a", here)
+	note := quarantine.ExcludeTag + "-" + m.SystemID
+	if err := b.client.CreateTag(t.Context(), maas.Unrecorded("a test"), maas.Tag{Name: note, Comment: "by=capmaas/owner1/a"}); err != nil {
+		t.Fatal(err)
+	}
+	done, err := b.remove(m.SystemID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range append(m.IPAddresses, note) {
+		if !strings.Contains(done, left) {
+			t.Errorf("%q does not name %s", done, left)
+		}
 	}
 }
 
