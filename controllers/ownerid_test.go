@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -69,6 +70,41 @@ func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 	w.delete(m)
 	w.delete(cluster)
 	w.noVMs()
+}
+
+// Nor does it say that it gives back a server that the original keeps.
+func TestACopyOfAClusterKeepsNoServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.second, w.region = w.namespace+"-copy", oneServer })
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	_, id := w.keepsServer(infrav1.MaasMachineSpec{})
+	w.waits(cluster, id)
+	before := string(w.maas.State())
+	other := w.copyInto()
+	second := other.newCluster(func(c *infrav1.MaasCluster) {
+		c.Annotations = map[string]string{}
+		for _, key := range []string{infrav1.OwnerIDAnnotation, infrav1.MAASAnnotation, infrav1.RecordAnnotation} {
+			c.Annotations[key] = cluster.Annotations[key]
+		}
+		c.Spec.ControlPlaneEndpoint = cluster.Spec.ControlPlaneEndpoint
+	})
+	other.await("the copy keeps none", second, func(context.Context) bool { return other.keptIn(second) == 0 })
+	other.delete(second)
+	list := &corev1.EventList{}
+	if err := w.client.List(t.Context(), list, client.InNamespace(other.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if e.Reason == "KeptMachineGivenBack" {
+			t.Errorf("the copy says: %s", e.Message)
+		}
+	}
+	w.waits(cluster, id)
+	if after := string(w.maas.State()); after != before {
+		t.Errorf("MAAS was\n%s\nand is\n%s", before, after)
+	}
+	w.deleteCluster(cluster)
 }
 
 // When the original is gone, a copy restored elsewhere takes its place.

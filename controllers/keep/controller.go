@@ -101,6 +101,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
 		cluster = nil // It goes, or is gone.
 	}
+	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if original != nil {
+		return ctrl.Result{}, rec.Store(ctx, func() { rec.Kept = nil }) // They are the original's.
+	}
 	k := &keeper{Reconciler: r, maasCluster: maasCluster, cluster: cluster, record: rec, missing: map[string]int{},
 		after: r.Interval}
 	kept := slices.Clone(rec.Kept)
