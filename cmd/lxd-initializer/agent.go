@@ -145,11 +145,10 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// steps returns the steps of a host. Each checks before it writes, and their order allows an interruption anywhere: the
+// steps returns the steps of a host, which follow begin. Each checks before it writes, and their order allows an interruption anywhere: the
 // key pair is stored before it is trusted, and trusted before MAAS uses it; the one that it replaced is removed last.
 func (p *pass) steps() []step {
 	return []step{
-		{"begin", p.begin},
 		{"address", p.findAddress},
 		{"connect", p.connectLXD},
 		{"prepare", p.prepareLXD},
@@ -197,8 +196,10 @@ func (p *pass) walk(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	p.metrics.begin()
-	if err := p.run(ctx, step{"node", p.readNode}); err != nil {
-		return err
+	for _, s := range []step{{"node", p.readNode}, {"begin", p.begin}} {
+		if err := p.run(ctx, s); err != nil {
+			return err
+		}
 	}
 	steps := p.steps()
 	if p.retiring {

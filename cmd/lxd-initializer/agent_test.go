@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +135,32 @@ func TestANodeWithoutLXDRetires(t *testing.T) {
 	if n.secret() == nil {
 		t.Error("the key pair is deleted")
 	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (do roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return do(r) }
+
+// A manager that saw no condition releases the machine: nothing may register it from then on.
+func TestANodeThatIsAskedToRetireAsItBeginsRegistersNothing(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	var ask sync.Once
+	n.between = func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/nodes/"+n.name+"/status") {
+				ask.Do(func() { n.retire(true) })
+			}
+			return next.RoundTrip(r)
+		})
+	}
+	if err := n.agent().pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if writes := n.writes(); len(writes) > 0 {
+		t.Errorf("MAAS was asked for %v", writes)
+	}
+	n.wantCondition(corev1.ConditionFalse, infrav1.LXDHostRetiredReason)
 }
 
 func TestLXDThatMakesItsSocketAnewIsFoundAgain(t *testing.T) {

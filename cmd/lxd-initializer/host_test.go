@@ -55,7 +55,7 @@ func TestTheNodeFirstReportsThatItIsPrepared(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	p := &pass{agent: n.agent()}
-	if err := errors.Join(p.readNode(t.Context()), p.steps()[0].do(t.Context())); err != nil {
+	if err := errors.Join(p.readNode(t.Context()), p.begin(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	n.wantCondition(corev1.ConditionFalse, reasonPreparing)

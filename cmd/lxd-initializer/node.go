@@ -213,16 +213,19 @@ func (p *pass) retired() bool {
 }
 
 // begin records, before anything is done, that a retirement will have something to undo. It does so on a node that
-// never was a host, and on one whose retirement was withdrawn.
+// never was a host, and on one whose retirement was withdrawn. The node may have been asked to retire meanwhile: the
+// manager waits only if it saw the condition when it asked.
 func (p *pass) begin(ctx context.Context) error {
 	before := p.currentCondition()
-	if before != nil && !p.retired() {
+	if p.retiring || (before != nil && !p.retired()) {
 		return nil
 	}
-	return p.setCondition(ctx, corev1.NodeCondition{
+	err := p.setCondition(ctx, corev1.NodeCondition{
 		Type: infrav1.LXDHostReadyNodeCondition, Status: corev1.ConditionFalse, Reason: reasonPreparing,
 		Message: "the node is made an LXD host",
 	}, before)
+	p.retiring = retiring(p.node)
+	return err
 }
 
 // removeLabel is the first step of retirement: from now on nothing new relies on this host.

@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -241,6 +242,7 @@ type testNode struct {
 	machine  simulator.MachineSnapshot // that the node is on
 	lxd      *lxd.Daemon
 	token    string
+	between  transport.WrapperFunc // what its requests to Kubernetes pass through, or nil
 }
 
 var nodeNumber atomic.Int32
@@ -335,6 +337,7 @@ func (n *testNode) agent(change ...map[string]string) *agent {
 	}
 	config := rest.AnonymousClientConfig(apiConfig)
 	config.BearerToken = n.token
+	config.Wrap(n.between)
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		n.t.Fatal(err)

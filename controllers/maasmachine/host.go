@@ -329,7 +329,7 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 		return report.Wait(retireRetry, infrav1.RetiringReason, "the host cluster does not respond; asking it again"), nil
 	}
 	if err == nil {
-		asked, err = askToRetire(ctx, node.workload, node.Node, r.Clock.Now())
+		asked, err = node.askToRetire(ctx, r.Clock.Now())
 	}
 	if err != nil { // The host cluster does not respond, or a policy or a webhook there refuses.
 		ctrl.LoggerFrom(ctx).Info("Can't ask the node to stop being a VM host; its machine is powered off instead", "reason",
@@ -349,19 +349,21 @@ func (r *Reconciler) retireNode(ctx context.Context, l *life, node *hostNode) (o
 		"waiting for the initializer to take the node out of service as a VM host"), nil
 }
 
-// askToRetire asks the initializer on a node to stop, once, and returns when it was asked.
-func askToRetire(ctx context.Context, workload client.Client, node *corev1.Node, now time.Time) (time.Time, error) {
-	if asked, err := time.Parse(time.RFC3339, node.Annotations[infrav1.LXDHostRetireAnnotation]); err == nil {
+// askToRetire asks the initializer on a node to stop, once, and returns when it was asked. From then on the Node is as
+// it was at that moment: the initializer may have begun since it was read.
+func (n *hostNode) askToRetire(ctx context.Context, now time.Time) (time.Time, error) {
+	if asked, err := time.Parse(time.RFC3339, n.Annotations[infrav1.LXDHostRetireAnnotation]); err == nil {
 		return asked, nil
 	}
-	patched := node.DeepCopy()
+	patched := n.DeepCopy()
 	if patched.Annotations == nil {
 		patched.Annotations = map[string]string{}
 	}
 	patched.Annotations[infrav1.LXDHostRetireAnnotation] = now.UTC().Format(time.RFC3339)
-	if err := workload.Patch(ctx, patched, client.MergeFrom(node)); err != nil {
-		return now, fmt.Errorf("asking Node %s to stop being a VM host: %w", node.Name, err)
+	if err := n.workload.Patch(ctx, patched, client.MergeFrom(n.Node)); err != nil {
+		return now, fmt.Errorf("asking Node %s to stop being a VM host: %w", n.Name, err)
 	}
+	n.Node = patched
 	return now, nil
 }
 

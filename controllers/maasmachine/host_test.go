@@ -57,6 +57,25 @@ func TestANodeThatCannotBeAskedHoldsNoDeletion(t *testing.T) {
 	}
 }
 
+// An initializer that begins between the read of the Node and the request to retire does not know of that request.
+func TestAnInitializerThatBeginsAsItIsAskedToRetireIsAwaited(t *testing.T) {
+	t.Parallel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "host-a"}}
+	begin := func(_ context.Context, _ client.WithWatch, object client.Object, _ client.Patch, _ ...client.PatchOption) error {
+		object.(*corev1.Node).Status.Conditions = []corev1.NodeCondition{
+			{Type: infrav1.LXDHostReadyNodeCondition, Status: corev1.ConditionFalse, Reason: "Preparing"},
+		}
+		return nil
+	}
+	workload := fake.NewClientBuilder().WithObjects(node).WithInterceptorFuncs(interceptor.Funcs{Patch: begin}).Build()
+	r := &Reconciler{Base: reconciler.Base{Clock: testingclock.NewFakePassiveClock(time.Now())}}
+	l := &life{maas: &maas.Machine{SystemID: "abc", PowerState: maas.PowerOn}}
+	out, err := r.retireNode(t.Context(), l, &hostNode{Node: node, workload: workload})
+	if err != nil || !out.Waits() {
+		t.Errorf("the machine is released: %+v, %v", out, err)
+	}
+}
+
 // A server that answers for Nodes, and not for Secrets, is one that can't be asked whose VM hosts are the Node's. Nor is
 // one gone that did not answer once: a manager that has just started is not connected yet.
 func TestAHostClusterIsGoneOnlyAfterAWhile(t *testing.T) {
