@@ -191,3 +191,22 @@ func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	left := []string{clusters.EndpointAddress(second)}
 	w.await("the stopped control plane left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 }
+
+// Without a control plane, MAAS's link to a machine that was released goes: the next user's machine would fill it.
+func TestTheEndpointWithoutAControlPlaneLeadsToNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = contested })
+	before := w.maas.State()
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	m := w.newMachine("cp-0", true, infrav1.MaasMachineSpec{})
+	w.deployed(m)
+	w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
+	w.delete(m)
+	w.await("MAAS has no record", cluster, func(ctx context.Context) bool {
+		records, err := w.maasClient().ListDNSResources(ctx, cluster.Spec.ControlPlaneEndpoint.Host)
+		return err == nil && len(records) == 0
+	})
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}

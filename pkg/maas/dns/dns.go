@@ -29,7 +29,7 @@ type Service struct {
 	lock      guard.Lock // one writer at a time: a record is replaced as a whole
 	// unserved are the records that contain only machines that may be on their way out. MAAS removes the addresses of
 	// such machines from the record, so it is read again before it is compared with the address of a replacement, which
-	// may be the same.
+	// may be the same; and it goes with its last address.
 	unserved map[string]bool
 }
 
@@ -66,7 +66,7 @@ func Next(current, desired []string) []string {
 }
 
 // Ensure makes the record hold exactly the addresses that desired returns for its current ones, or leaves it as it is:
-// Next. desired is called under the lock, so that the last writer knows the latest state. Ensure returns the record's
+// Next. One that has only links without an address is deleted if there are none. desired is called under the lock, so that the last writer knows the latest state. Ensure returns the record's
 // addresses, and whether it wrote them.
 func (s *Service) Ensure(
 	ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error),
@@ -77,7 +77,7 @@ func (s *Service) Ensure(
 	}
 	defer unlock()
 	record, wanted, err := s.compare(ctx, fqdn, recordMaxAge, desired)
-	if err == nil && len(wanted) > 0 && s.unserved[fqdn] {
+	if err == nil && s.unserved[fqdn] {
 		record, wanted, err = s.compare(ctx, fqdn, 0, desired)
 	}
 	if err != nil {
@@ -86,10 +86,13 @@ func (s *Service) Ensure(
 	current := addressesOf(record)
 	addresses = Next(current, wanted)
 	switch {
-	case len(wanted) > 0:
+	case len(wanted) > 0 || record == nil:
 		delete(s.unserved, fqdn)
 	case len(current) > 0:
 		s.unserved[fqdn] = true
+	}
+	if len(addresses) == 0 && dangles(record) {
+		return nil, false, s.delete(ctx, permit, fqdn, record)
 	}
 	if sets.New(current...).Equal(sets.New(addresses...)) && (len(wanted) == 0 || !dangles(record)) {
 		return current, false, nil
