@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 // setKey puts another API key into the credentials.
@@ -24,12 +26,33 @@ func (w *world) setKey(key string) {
 	}
 }
 
+// withTwoKeys gives the administrator a second API key.
+func withTwoKeys(w *world) {
+	w.region = strings.Replace(w.region, `keys: ["admin:token:secret"`, `keys: ["admin:token:secret", "admin2:token2:secret2"`, 1)
+}
+
 // The deadline of the test is shorter than MendRetry: a change of the Secret must trigger a reconcile.
 func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) {
-		w.region = strings.Replace(w.region, `"admin:token:secret"`, `"admin:token:secret", "admin2:token2:secret2"`, 1)
-	})
+	for name, direct := range map[string]bool{"a VM on a VM host": false, "a VM on a direct host": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w *world
+			if direct {
+				server := directhost.Start(t)
+				w = newWorld(t, withLXDHosts, withTwoKeys)
+				w.addLXDHost(server, "host-a", "zone-a")
+			} else {
+				w = newWorld(t, withTwoKeys)
+			}
+			w.rotates()
+		})
+	}
+}
+
+// rotates gives a cluster a wrong key, and then a good one.
+func (w *world) rotates() {
+	w.t.Helper()
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	m := w.newMachine("cp", true, vm)
@@ -45,12 +68,13 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	w.eventually(cluster, "the cluster reports the wrong key", lost(cluster, infrav1.FailureDomainsReadyCondition))
 	w.eventually(m, "the machine reports the wrong key", lost(m, infrav1.MachineDeployedCondition))
 	if len(w.endpoint(cluster)) != 1 {
-		t.Errorf("with a wrong key the endpoint leads to %v, want what it was", w.endpoint(cluster))
+		w.t.Errorf("with a wrong key the endpoint leads to %v, want what it was", w.endpoint(cluster))
 	}
 
 	w.setKey("admin2:token2:secret2")
 	w.eventually(cluster, "the cluster is ready again", func() bool { return conditions.IsTrue(cluster, infrav1.ReadyCondition) })
 	w.eventually(m, "the machine is ready again", func() bool { return conditions.IsTrue(m, infrav1.ReadyCondition) })
+	w.delete(m)
 }
 
 // setEndpoint sets the MAAS URL in the credentials.
@@ -99,17 +123,43 @@ func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 	}
 }
 
+// Nor does it lose a server that waits for the next Machine: no MaasMachine tells of it.
+func TestCredentialsThatLeadToAnotherMAASLoseNothingWithoutAMaasMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	home, homeURL, before := w.maas, w.maasURL, w.maas.State()
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	w.keepsServer(infrav1.MaasMachineSpec{})
+	w.setEndpoint(w.startMAAS())
+	w.eventually(cluster, "the cluster reports it", func() bool {
+		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.CredentialsInvalidReason
+	})
+	if n := w.keptIn(cluster); n != 1 {
+		t.Errorf("%d servers are kept, want 1", n)
+	}
+	w.setEndpoint(strings.Replace(homeURL, "127.0.0.1", "localhost", 1))
+	w.eventually(cluster, "it follows", func() bool { return conditions.IsTrue(cluster, infrav1.FailureDomainsReadyCondition) })
+	w.deleteCluster(cluster)
+	w.maas = home
+	w.unchanged(before)
+}
+
 // Another name of the same MAAS is recognized by the cluster's machines in it; if there is nothing to lose, any MAAS is
 // accepted.
 func TestMAASUnderAnotherNameIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		choose  func(*infrav1.MaasCluster)
-		machine bool
+		machine *infrav1.MaasMachineSpec
+		// unmarked: a person has tried to release the machine, and MAAS could not switch it off.
+		unmarked bool
 	}{
-		"nothing is there": {func(*infrav1.MaasCluster) {}, false},
-		"a machine":        {func(*infrav1.MaasCluster) {}, true},
-		"a virtual IP":     {at(virtualIP), false},
+		"nothing is there":          {choose: func(*infrav1.MaasCluster) {}},
+		"a VM":                      {choose: func(*infrav1.MaasCluster) {}, machine: &vm},
+		"a server":                  {choose: func(*infrav1.MaasCluster) {}, machine: &infrav1.MaasMachineSpec{}},
+		"a server without its mark": {choose: func(*infrav1.MaasCluster) {}, machine: &infrav1.MaasMachineSpec{}, unmarked: true},
+		"a virtual IP":              {choose: at(virtualIP)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -117,9 +167,16 @@ func TestMAASUnderAnotherNameIsFollowed(t *testing.T) {
 			cluster := w.newCluster(tc.choose)
 			w.provisioned(cluster)
 			var m *infrav1.MaasMachine
-			if tc.machine {
-				m = w.newMachine("m", false, vm)
+			if tc.machine != nil {
+				m = w.newMachine("m", false, *tc.machine)
 				w.deployed(m)
+			}
+			if tc.unmarked {
+				w.failNext("power")
+				_, err := w.maasClient().ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), m.Spec.SystemID, maas.ReleaseParams{})
+				if now := w.metal(m.Spec.SystemID); err == nil || now.Status != "Deployed" || now.AgentName != "" {
+					t.Fatalf("the release ended with %v, and the machine is %s, with the agent name %q", err, now.Status, now.AgentName)
+				}
 			}
 			old := cluster.Annotations[infrav1.MAASAnnotation]
 			if old == "" {

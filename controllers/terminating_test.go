@@ -241,6 +241,42 @@ func TestAServerThatIsKeptIsGivenBackWithItsNamespace(t *testing.T) {
 	}
 }
 
+// A key that is changed while all is being deleted is followed: what is left is given back with it.
+func TestAKeyThatIsChangedDuringADeletionIsFollowed(t *testing.T) {
+	t.Parallel()
+	for name, kept := range map[string]bool{"a server": false, "a server that is kept": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer }, withTwoKeys)
+			before := w.maas.State()
+			cluster := w.newCluster()
+			w.provisioned(cluster)
+			var all []client.Object
+			var id string
+			if kept {
+				_, id = w.keepsServer(infrav1.MaasMachineSpec{})
+			} else {
+				m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
+				w.deployed(m)
+				all, id = append(all, m), m.Spec.SystemID
+			}
+			w.maasCall("POST", "machines/"+id+"/?op=lock", nil)
+			w.deleteNamespace(append(all, w.cluster, cluster)...)
+			w.eventually(cluster, "waiting", func() bool {
+				return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.DeletingReason
+			})
+			w.setKey("admin2:token2:secret2")
+			old := cluster.Annotations[infrav1.MAASAnnotation]
+			w.eventually(cluster, "following", func() bool { return cluster.Annotations[infrav1.MAASAnnotation] != old })
+			w.maasCall("POST", "machines/"+id+"/?op=unlock", nil)
+			for _, object := range append(all, cluster) {
+				w.goes(object)
+			}
+			w.unchanged(before)
+		})
+	}
+}
+
 // A MaasCluster says what giving a server back waits for, and the server goes nowhere until then.
 func TestAServerThatCannotBeGivenBackYetIsToldOf(t *testing.T) {
 	t.Parallel()

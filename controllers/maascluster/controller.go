@@ -271,6 +271,10 @@ func (r *Reconciler) reconcileDelete(
 		return ctrl.Result{}, err
 	}
 	markRoom(maasCluster, machines)
+	s, err := r.stillIn(ctx, cluster, maasCluster)
+	if err != nil {
+		return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
+	}
 	if len(machines) > 0 {
 		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason,
 			"waiting for %d machine(s) to be deleted", len(machines))
@@ -281,16 +285,8 @@ func (r *Reconciler) reconcileDelete(
 			"waiting for %d machine(s) that were kept to be given back%s", kept, whyKept(rec.Kept))
 		return ctrl.Result{RequeueAfter: report.CapacityRetry}, nil
 	}
-	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if original == nil && maasCluster.Annotations[infrav1.MAASAnnotation] != "" {
-		if id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
-			p := clusters.OwnerIDLost(maasCluster, "").Show(maasCluster, infrav1.DNSReadyCondition)
-			return ctrl.Result{RequeueAfter: p.RetryAfter}, nil
-		}
-		if err := r.deleteEndpoint(ctx, cluster, maasCluster, rec); err != nil {
+	if s != nil {
+		if err := r.deleteEndpoint(ctx, s, rec); err != nil {
 			return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
 		}
 	}
@@ -305,4 +301,23 @@ func (r *Reconciler) reconcileDelete(
 	r.told.End(maasCluster)
 	r.Tell(maasCluster, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
+}
+
+// stillIn returns the MAAS of a cluster that is being deleted; nil if nothing of it is in one. If the credentials were
+// changed, it is followed as before: the machines that are left, and those that are kept, are given back there.
+func (r *Reconciler) stillIn(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (*scope.Cluster, error) {
+	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
+	if err != nil || original != nil || maasCluster.Annotations[infrav1.MAASAnnotation] == "" {
+		return nil, err
+	}
+	if id := maasCluster.Annotations[infrav1.OwnerIDAnnotation]; !maas.ValidOwnerID(id) {
+		return nil, report.NotReady(*clusters.OwnerIDLost(maasCluster, ""))
+	}
+	s, err := r.scope(ctx, cluster, maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	return s, r.recordMAAS(ctx, s)
 }

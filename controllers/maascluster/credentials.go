@@ -16,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -70,37 +71,81 @@ func (r *Reconciler) follow(
 	return s, nil
 }
 
-// isHome reports whether a MAAS has one of the machines, or the virtual IP. It also returns true if the cluster has
-// nothing in MAAS that could be lost.
+// isHome reports whether a MAAS has something of the cluster. It also returns true if the cluster has nothing in MAAS
+// that could be lost.
 func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
-	recorded, err := record.OfCluster(s.MaasCluster)
-	held := err != nil || recorded.MayAcquire()
-	var metal, virtual []maas.MachineFilter
+	recorded, unreadable := record.OfCluster(s.MaasCluster)
+	for _, kept := range recorded.Kept {
+		former := infrav1.MaasMachine{Spec: kept.Spec}
+		former.Name, former.Spec.SystemID = kept.Machine, kept.SystemID
+		machines = append(machines, former)
+	}
+	looks := append(machineLooks(s, machines), endpointLooks(s)...)
+	for _, look := range looks {
+		if found, err := look(ctx); err != nil || found {
+			return found, err
+		}
+	}
+	return len(looks) == 0 && unreadable == nil && !recorded.MayAcquire(), nil
+}
+
+// look asks MAAS for something that the cluster may have there, and reports whether MAAS has it.
+type look func(context.Context) (found bool, err error)
+
+// machineLooks look for the cluster's machines: those that MAAS has as devices, too, and those from which MAAS took the
+// agent name when somebody released them.
+func machineLooks(s *scope.Cluster, machines []infrav1.MaasMachine) (looks []look) {
+	var marked, named, known []maas.MachineFilter
 	for i := range machines {
-		id := (&scope.Machine{Cluster: s, MaasMachine: &machines[i]}).Identity()
+		m := &machines[i]
+		id := (&scope.Machine{Cluster: s, MaasMachine: m}).Identity()
 		switch {
-		case clusters.NothingAcquired(&machines[i]):
-		case machines[i].Spec.IsLXD():
-			virtual = append(virtual, maas.MachineFilter{Hostnames: []string{id.Hostname}})
+		case clusters.NothingAcquired(m):
+			continue
+		case m.Spec.IsLXD():
+			named = append(named, maas.MachineFilter{Hostnames: []string{id.Hostname}})
 		default:
-			metal = append(metal, maas.MachineFilter{AgentNames: []string{id.AgentName}})
+			marked = append(marked, maas.MachineFilter{AgentNames: []string{id.AgentName}})
+		}
+		if m.Spec.SystemID != "" {
+			known = append(known, maas.MachineFilter{SystemIDs: []string{m.Spec.SystemID}})
 		}
 	}
-	for _, filter := range slices.Concat(maas.JoinFilters(metal), maas.JoinFilters(virtual)) {
-		held = true
-		found, err := s.Inventory.Client().ListMachines(ctx, filter)
-		if err != nil || len(found) > 0 {
+	there, all := s.Inventory.Client(), func(*maas.Machine) bool { return true }
+	for _, f := range maas.JoinFilters(named) {
+		looks = append(looks, func(ctx context.Context) (bool, error) {
+			found, err := there.ListDevices(ctx, maas.DeviceFilter{Hostnames: f.Hostnames})
 			return len(found) > 0, err
-		}
+		}, lookFor(there, f, all))
 	}
-	if s.Endpoint() == scope.EndpointVirtualIP && s.MaasCluster.Spec.ControlPlaneEndpoint.Host != "" {
-		held = true
+	for _, f := range maas.JoinFilters(marked) {
+		looks = append(looks, lookFor(there, f, all))
+	}
+	for _, f := range maas.JoinFilters(known) {
+		looks = append(looks, lookFor(there, f, func(m *maas.Machine) bool {
+			return m.Owner != "" && m.WorkloadAnnotations[ownership.AnnotationOwner] == s.OwnerID()
+		}))
+	}
+	return looks
+}
+
+// lookFor looks for machines that match a filter and are ours.
+func lookFor(there *maas.Client, filter maas.MachineFilter, ours func(*maas.Machine) bool) look {
+	return func(ctx context.Context) (bool, error) {
+		found, err := there.ListMachines(ctx, filter)
+		return slices.ContainsFunc(found, ours), err
+	}
+}
+
+// endpointLooks look for the virtual IP.
+func endpointLooks(s *scope.Cluster) []look {
+	if s.Endpoint() != scope.EndpointVirtualIP || s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" {
+		return nil
+	}
+	return []look{func(ctx context.Context) (bool, error) {
 		reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), "")
-		if err != nil || len(reserved) > 0 {
-			return len(reserved) > 0, err
-		}
-	}
-	return !held, nil
+		return len(reserved) > 0, err
+	}}
 }
 
 // secretToClusters wakes the clusters whose credentials are in a Secret, so that they use a rotated or corrected key at

@@ -12,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -303,13 +302,7 @@ func endpointReady(s *scope.Cluster, reason string) {
 }
 
 // deleteEndpoint removes the DNS record or the reservation from MAAS.
-func (r *Reconciler) deleteEndpoint(
-	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
-) error {
-	s, err := r.scope(ctx, cluster, maasCluster)
-	if err != nil {
-		return err
-	}
+func (r *Reconciler) deleteEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Cluster) error {
 	if s.Endpoint() != scope.EndpointVirtualIP {
 		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
 			return err
@@ -317,7 +310,7 @@ func (r *Reconciler) deleteEndpoint(
 	}
 	switch s.Endpoint() {
 	case scope.EndpointVirtualIP:
-		if err := releaseVirtualIP(ctx, s, rec, maasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
+		if err := releaseVirtualIP(ctx, s, rec, s.MaasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
 			return err
 		}
 		return r.awaitReservation(rec)
