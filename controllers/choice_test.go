@@ -69,8 +69,8 @@ func TestAMachineOfChoiceIsTakenWhenItIsAsBefore(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
 		"interfaces": {Interfaces: bonded}, "address": {StaticIP: "10.77.0.50"}, "storage": shapes["lvm"],
 	} {
-		for by, another := range map[string]bool{"": false, " by another manager": true} {
-			t.Run(name+by, func(t *testing.T) {
+		for by, another := range map[string]bool{"this manager": false, "another manager": true} {
+			t.Run(name+" by "+by, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
 				w.provisioned(w.newCluster())

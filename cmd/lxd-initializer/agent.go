@@ -145,8 +145,9 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// steps returns the steps of a host, which follow begin. Each checks before it writes, and their order allows an interruption anywhere: the
-// key pair is stored before it is trusted, and trusted before MAAS uses it; the one that it replaced is removed last.
+// steps returns the steps of a host, which follow begin. Each checks before it writes, and their order allows an
+// interruption anywhere: the key pair is stored before it is trusted, and trusted before MAAS uses it; the one that it
+// replaced is removed last.
 func (p *pass) steps() []step {
 	return []step{
 		{"address", p.findAddress},

@@ -169,8 +169,8 @@ func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address
 	return "", nil
 }
 
-// lastSeen returns the machine as it was last seen, or nil. Its own reconciler observes it; one that waits for something
-// else may not have done that since the manager was started.
+// lastSeen returns the machine as it was last seen, or nil. Its own reconciler observes it; one that waits for
+// something else may not have done that since the manager was started.
 func lastSeen(s *scope.Cluster, m *infrav1.MaasMachine) *maas.Machine {
 	seen, tracked := s.Inventory.Peek(m.Spec.SystemID)
 	if !tracked && m.DeletionTimestamp.IsZero() {

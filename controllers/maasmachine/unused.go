@@ -33,8 +33,8 @@ func (l *life) acquiredExtra() {
 // isUnused reports whether the machine is given back because the object does not use it.
 func (l *life) isUnused() bool { return slices.Contains(l.record.Unused, l.maas.SystemID) }
 
-// unused releases the machines that are recorded so, as a deletion does, and waits until they are in the pool: only then
-// another one is acquired.
+// unused releases the machines that are recorded so, as a deletion does, and waits until they are in the pool: only
+// then another one is acquired.
 func (r *Reconciler) unused(ctx context.Context, l *life) (outcome, error) {
 	for len(l.record.Unused) > 0 {
 		if out, err := r.giveOneBack(ctx, l, l.record.Unused[0]); err != nil || out.Waits() {

@@ -103,8 +103,8 @@ func (k *Keeper) rests(before found, regions []*scope.Region) bool {
 	})
 }
 
-// look ends the quarantines in one MAAS with the first identity that may do so; in a MAAS with entitlements, which shows
-// each one other machines, with every identity those that it sees.
+// look ends the quarantines in one MAAS with the first identity that may do so; in a MAAS with entitlements, which
+// shows each one other machines, with every identity those that it sees.
 func (k *Keeper) look(ctx context.Context, before found, regions []*scope.Region) (now found) {
 	if k.rests(before, regions) {
 		return before

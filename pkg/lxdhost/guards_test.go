@@ -145,10 +145,10 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 	paused := *b.host
 	paused.sendWithin = time.Nanosecond
 	for name, do := range map[string]func() error{
-		"Clone": func() error { return b.clone(&paused, spec("new")) },
+		"Clone":                    func() error { return b.clone(&paused, spec("new")) },
 		"Clone, its further disks": func() error { return b.clone(&paused, withDisk("half")) },
-		"Start": func() error { return paused.Start(t.Context(), "stopped", ours) },
-		"Stop":  func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
+		"Start":                    func() error { return paused.Start(t.Context(), "stopped", ours) },
+		"Stop":                     func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
 		"Adopt": func() error {
 			return paused.Adopt(t.Context(), "unmarked", ours, []string{DeriveMAC("foreign", "unmarked").String()})
 		},

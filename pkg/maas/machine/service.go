@@ -94,8 +94,8 @@ func (s *Service) notAllocatable(doing string, err error) error {
 
 // Allocate takes a bare-metal machine that is neither quarantined, withheld, nor excluded. maas.Conflict: none
 // fits. MAAS itself leaves out what any manager has quarantined or excluded by then. If none fits and there is a VM
-// host that is not in constraints.NotOnVMHosts, MAAS composes a VM: that is returned, with its Pod, and the caller gives
-// it back. *StaleVMHostsError: MAAS has not the VM hosts that it names.
+// host that is not in constraints.NotOnVMHosts, MAAS composes a VM: that is returned, with its Pod, and the caller
+// gives it back. *StaleVMHostsError: MAAS has not the VM hosts that it names.
 func (s *Service) Allocate(
 	ctx context.Context, permit maas.Permit, id ownership.Identity, constraints maas.AllocateParams,
 ) (*maas.Machine, error) {

@@ -362,8 +362,8 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	return lifted, s.forget(ctx, permit, k, s.without(ctx, k, slices.Sorted(maps.Keys(known))))
 }
 
-// without returns those machines that MAAS does not have, or that do not have the tag, as MAAS has them now: a list does
-// not show machines that this identity may not see.
+// without returns those machines that MAAS does not have, or that do not have the tag, as MAAS has them now: a list
+// does not show machines that this identity may not see.
 func (s *Service) without(ctx context.Context, k kind, systemIDs []string) (those []string) {
 	for _, id := range systemIDs {
 		m, err := s.inventory.Read(ctx, id)
