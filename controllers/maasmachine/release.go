@@ -5,6 +5,7 @@ package maasmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -264,6 +265,9 @@ func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	}
 	return releaseAllowance + eraseLimit(erase, storage)
 }
+
+// isUnused reports whether the machine is given back because the object does not use it.
+func (l *life) isUnused() bool { return slices.Contains(l.record.Unused, l.maas.SystemID) }
 
 // recordRelease records a new attempt. The number of failures stays while the erase mode is the same.
 func recordRelease(l *life, now time.Time) {

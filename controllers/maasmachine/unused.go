@@ -30,9 +30,6 @@ func (l *life) acquiredExtra() {
 	l.record.Unused = sets.List(sets.New(l.record.Unused...).Insert(l.bid.extra...))
 }
 
-// isUnused reports whether the machine is given back because the object does not use it.
-func (l *life) isUnused() bool { return slices.Contains(l.record.Unused, l.maas.SystemID) }
-
 // unused releases the machines that are recorded so, as a deletion does, and waits until they are in the pool: only
 // then another one is acquired.
 func (r *Reconciler) unused(ctx context.Context, l *life) (outcome, error) {
