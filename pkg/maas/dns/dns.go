@@ -66,8 +66,8 @@ func Next(current, desired []string) []string {
 }
 
 // Ensure makes the record hold exactly the addresses that desired returns for its current ones, or leaves it as it is:
-// Next. One that has only links without an address is deleted if there are none. desired is called under the lock, so that the last writer knows the latest state. Ensure returns the record's
-// addresses, and whether it wrote them.
+// Next. One that has only links without an address is deleted if there are none. desired is called under the lock, so
+// that the last writer knows the latest state. Ensure returns the record's addresses, and whether it wrote them.
 func (s *Service) Ensure(
 	ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error),
 ) (addresses []string, wrote bool, err error) {
