@@ -49,3 +49,20 @@ func TestACopyHasTheSameAndIsSeparate(t *testing.T) {
 		t.Errorf("what happened in the original changed the copy:\n%s", diff)
 	}
 }
+
+// What MAAS does with a machine that it takes to be on, and that is off, is done before anybody looks at the copy.
+func TestACopyKnowsWhatIsSwitchedOff(t *testing.T) {
+	b := newBed(t)
+	b.control(post, "machines/small/power", `{"power": "on"}`)
+	b.control(post, "machines/small/power", `{"power": "off", "unnoticed": true}`)
+	there, err := b.Copy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(there.Close)
+	for _, m := range there.Machines() {
+		if m.Hostname == "small" && m.Power != "off" {
+			t.Errorf("in the copy, its power is %q", m.Power)
+		}
+	}
+}

@@ -130,7 +130,8 @@ func blank(opts Options, version maas.Version, timings Timings, c clock.Clock) *
 // start begins the region's time.
 func (s *Simulator) start() {
 	s.mu.Lock()
-	s.in(s.timings.powerPoll(), s.pollAll)
+	// A copy asks at once: what its database says of a machine's power can be old, and MAAS clears addresses with it.
+	s.pollAll()
 	s.mu.Unlock()
 	s.running.Add(2)
 	go s.schedule()
