@@ -33,6 +33,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
@@ -74,8 +75,9 @@ func (r *Reconciler) SetupWithManager(
 	ctx context.Context, mgr ctrl.Manager, options controller.Options,
 ) (err error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
-	clusterToInfra := util.ClusterToInfrastructureMapFunc(ctx, infrav1.GroupVersion.WithKind("MaasCluster"),
-		mgr.GetClient(), &infrav1.MaasCluster{})
+	clusterToInfra := func(_ context.Context, cluster client.Object) []reconcile.Request {
+		return clusters.Requests(cluster.(*clusterv1.Cluster))
+	}
 	limited := workers.Limit(r, &options)
 	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
@@ -137,16 +139,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.Ignores(maasCluster) || r.told.Ended(maasCluster) || annotations.IsExternallyManaged(maasCluster) {
+	if r.Ignores(maasCluster) || r.told.Ended(maasCluster) {
 		return ctrl.Result{}, nil
 	}
 	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
 	}
-	if cluster == nil && maasCluster.DeletionTimestamp.IsZero() {
-		ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
-		return ctrl.Result{}, nil
+	isLive := maasCluster.DeletionTimestamp.IsZero()
+	if cluster == nil {
+		if isLive {
+			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
+			return ctrl.Result{}, nil
+		}
+		cluster = &clusterv1.Cluster{}
+		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
+	}
+	if scope.Foreign(maasCluster) || (isLive && annotations.IsExternallyManaged(maasCluster)) {
+		return r.reconcileForeign(ctx, cluster, maasCluster)
 	}
 	isPaused, changed, err := paused.EnsurePausedCondition(ctx, r.Client, cluster, maasCluster)
 	switch {
@@ -167,7 +177,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 	defer func() {
-		report.Summarize(maasCluster, !maasCluster.DeletionTimestamp.IsZero(), Conditions...)
+		report.Summarize(maasCluster, !isLive, Conditions...)
 		maasCluster.Status.Ready = conditions.IsTrue(maasCluster, infrav1.ReadyCondition)
 		owned := slices.Concat(Conditions, []string{infrav1.ReadyCondition, infrav1.MachinesHaveRoomCondition})
 		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, maasCluster, owned)})
@@ -177,10 +187,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	case unreadable != nil:
 		report.SetFalse(maasCluster, infrav1.FailureDomainsReadyCondition, infrav1.NotReadyReason, "%s", unreadable)
 		return ctrl.Result{}, unreadable
-	case !maasCluster.DeletionTimestamp.IsZero():
+	case !isLive:
 		return r.reconcileDelete(ctx, cluster, maasCluster, patcher.Record)
 	}
 	return r.reconcileNormal(ctx, cluster, maasCluster, patcher.Record)
+}
+
+// reconcileForeign records the MAAS of a cluster that something else manages, and follows it: its machines keep to that
+// as those of any other. Nothing else of it is changed, but that it is free to be moved.
+func (r *Reconciler) reconcileForeign(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (ctrl.Result, error) {
+	if err := r.unblockMove(ctx, maasCluster); err != nil || annotations.IsPaused(cluster, maasCluster) {
+		return ctrl.Result{}, err
+	}
+	s, err := r.scope(ctx, cluster, maasCluster)
+	if err == nil {
+		_, err = s.Inventory.Zones(ctx, capacity.ZonesMaxAge) // It responds.
+	}
+	if err == nil {
+		err = r.recordMAAS(ctx, s)
+	}
+	if err != nil {
+		return report.Explain(err).Result(err) // The machines tell of it.
+	}
+	return ctrl.Result{}, nil
 }
 
 // reconcileNormal runs the steps of a live cluster; each sets its condition.
@@ -262,10 +293,6 @@ func whyKept(kept []record.KeptMachine) string {
 func (r *Reconciler) reconcileDelete(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
 ) (ctrl.Result, error) {
-	if cluster == nil {
-		cluster = &clusterv1.Cluster{}
-		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
-	}
 	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
 	if err != nil {
 		return ctrl.Result{}, err

@@ -114,11 +114,18 @@ func (r *Reconciler) allowMove(
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
 	if !slices.ContainsFunc(machines, r.isBusy) {
-		return ctrl.Result{}, objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
-			delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
-		})
+		return ctrl.Result{}, r.unblockMove(ctx, maasCluster)
 	}
 	return ctrl.Result{RequeueAfter: stoppedRetry}, nil
+}
+
+func (r *Reconciler) unblockMove(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
+	if !blocksMove(maasCluster) {
+		return nil
+	}
+	return objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+		delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
+	})
 }
 
 // onTheirWay names the machines that are being created or deleted.

@@ -23,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
@@ -62,11 +63,11 @@ func (r *Reconciler) keep(ctx context.Context, l *life) (outcome, error) {
 	return proceed, r.keepNow(ctx, l, owner)
 }
 
-// isToBeKept reports whether the spec asks for it, and the machine is as the next one can take it. A machine that
-// failed, or whose Machine did, is better replaced by another one.
+// isToBeKept reports whether the spec asks for it, the MaasCluster waits until it is given back, and the machine is as
+// the next one can take it. A machine that failed, or whose Machine did, is better replaced by another one.
 func isToBeKept(l *life) bool {
 	return l.MaasMachine.Spec.Release.Keep != nil && l.maas != nil && l.maas.Status == maas.StatusDeployed &&
-		!l.maas.Locked && wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) &&
+		!l.maas.Locked && wasProvisioned(l.MaasMachine) && !isHost(l) && !releaseBegan(l) && !scope.Foreign(l.MaasCluster) &&
 		!conditions.IsFalse(l.Machine.Machine, clusterv1.MachineHealthCheckSucceededCondition)
 }
 

@@ -98,11 +98,16 @@ func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster
 	return &list.Items[0], nil
 }
 
-// scope combines the objects with the view of their MAAS.
+// scope combines the objects with the view of their MAAS. Nothing is asked of MAAS before the MaasCluster records which
+// one it is.
 func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, error) {
 	cluster, err := r.Scopes.Cluster(ctx, m.cluster, m.maasCluster)
 	if err != nil {
 		return nil, err
+	}
+	if m.maasCluster.Annotations[infrav1.MAASAnnotation] == "" && !clusters.WasAskedFor(m.maasMachine) {
+		return nil, report.Later(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason,
+			"waiting for %s to respond, so that MaasCluster %s can record it", cluster.Where(), m.maasCluster.Name)
 	}
 	return &scope.Machine{Cluster: cluster, Machine: m.machine, MaasMachine: m.maasMachine}, nil
 }

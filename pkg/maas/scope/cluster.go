@@ -11,7 +11,9 @@ import (
 	"sync"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -231,6 +233,12 @@ func (f *Factory) region(config maas.Config, inventory *inventory.Inventory) *Re
 // OwnerID marks everything in MAAS that belongs to this cluster; "" until it is stored.
 func (c *Cluster) OwnerID() string { return c.MaasCluster.Annotations[infrav1.OwnerIDAnnotation] }
 
+// Foreign reports whether something else manages a MaasCluster, and always did. If the provider has managed it before,
+// which the finalizer shows, what it made for it stays its own.
+func Foreign(c *infrav1.MaasCluster) bool {
+	return annotations.IsExternallyManaged(c) && !controllerutil.ContainsFinalizer(c, infrav1.ClusterFinalizer)
+}
+
 // EndpointName returns the name in MAAS's DNS for the API endpoint or its virtual IP, whether it exists or not. If a
 // MaasCluster of another name has made the cluster's name, that name stays: kubeconfigs, certificates and kubelets
 // contain it.
@@ -275,6 +283,8 @@ const (
 func (c *Cluster) Endpoint() Endpoint {
 	host := c.host()
 	switch {
+	case Foreign(c.MaasCluster):
+		return EndpointExternal
 	case c.MaasCluster.Spec.VirtualIP != nil:
 		return EndpointVirtualIP
 	case c.MaasCluster.Spec.DNSDomain == "":

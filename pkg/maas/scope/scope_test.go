@@ -89,6 +89,10 @@ func TestEndpoint(t *testing.T) {
 		"a machine's of the cluster": {func(c *infrav1.MaasCluster) {
 			c.Spec.ControlPlaneEndpoint.Host = maas.Hostname("c1", "owner") + ".maas"
 		}, EndpointExternal},
+		"something else's": {func(c *infrav1.MaasCluster) { c.Annotations[clusterv1.ManagedByAnnotation] = "terraform" }, EndpointExternal},
+		"ours, of a MaasCluster that something else manages since": {func(c *infrav1.MaasCluster) {
+			c.Annotations[clusterv1.ManagedByAnnotation], c.Finalizers = "terraform", []string{infrav1.ClusterFinalizer}
+		}, EndpointDNS},
 		"a virtual IP": {func(c *infrav1.MaasCluster) { c.Spec.VirtualIP = &infrav1.VirtualIP{Subnet: "10.0.0.0/24"} }, EndpointVirtualIP},
 		"a virtual IP that is reserved": {func(c *infrav1.MaasCluster) {
 			c.Spec.VirtualIP, c.Spec.ControlPlaneEndpoint.Host = &infrav1.VirtualIP{Subnet: "10.0.0.0/24"}, "10.0.0.7"
