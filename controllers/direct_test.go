@@ -686,3 +686,37 @@ func TestAVMIsStartedByTheNextManager(t *testing.T) {
 	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached && m.Status.Ready }) // It is not taken for switched off.
 	w.delete(m)
 }
+
+// A host that responds, and that can't delete a VM, is no host that can't be asked: the object stays for as long as the
+// VM does, also if the host does not respond for a moment in between.
+func TestAVMThatLXDCantDeleteIsNotLeft(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	var keeps atomic.Bool
+	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if keeps.Load() && r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/1.0/instances/") {
+				http.Error(w, `{"type":"error","error":"directory not empty","error_code":500}`, http.StatusInternalServerError)
+				return
+			}
+			lxd.ServeHTTP(w, r)
+		})
+	})
+	w := newWorld(t, withLXDHosts)
+	w.addLXDHost(behind, "host-a", "zone-a")
+	w.provisioned(w.newCluster())
+	m := w.newMachine("cp-0", true, vm)
+	w.deployed(m)
+	keeps.Store(true)
+	w.beginDeletion(m)
+	w.eventually(m, "told that LXD can't delete it", func() bool {
+		return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "directory not empty")
+	})
+	long := metav1.NewTime(time.Now().Add(-24 * time.Hour))
+	w.changeRecord(m, func(d *record.MachineData) { // As if it had not responded once.
+		d.Cleanup = &record.Cleanup{UnreachableSince: &long, Tries: 9}
+	})
+	w.eventually(m, "asked again", func() bool { return recorded(t, m).CleanupSoFar().UnreachableSince == nil })
+	keeps.Store(false)
+	w.goes(m)
+}

@@ -65,6 +65,9 @@ func (r *Reconciler) vmRemoval(ctx context.Context, l *life) (outcome, error) {
 		return proceed, nil
 	}
 	if err != nil {
+		if guard.Is[*lxd.DirectError](err) {
+			hostAnswered(l)
+		}
 		return proceed, err
 	}
 	// The inventory triggers a reconcile when it is gone.
@@ -269,6 +272,15 @@ func (r *Reconciler) hostUnreachable(
 	return proceed, nil
 }
 
+// hostAnswered ends the time for which a host could not be asked, also if it refuses to delete the VM: that is retried
+// without a limit.
+func hostAnswered(l *life) {
+	if check := l.record.CleanupSoFar(); check.UnreachableSince != nil {
+		check.UnreachableSince, check.Tries = nil, 0
+		l.record.Cleanup = &check
+	}
+}
+
 // cameBack deletes a VM that was found again, and reports it. If its host refuses, the deletion is retried with a
 // growing backoff, without a limit: MAAS has the VM, so it is not lost, and an operator must repair the host.
 func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lxd.VM) (outcome, error) {
@@ -283,7 +295,7 @@ func (r *Reconciler) cameBack(ctx context.Context, l *life, ref string, back *lx
 // deleteAgain deletes a VM that was found again, and returns how often that has happened. Its name in MAAS, or that on
 // its host, proves that it is ours.
 func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back *lxd.VM) (times int, err error) {
-	check := l.record.CleanupSoFar()
+	hostAnswered(l)
 	if back.HostRef != ref {
 		if err := l.record.Store(ctx, func() { l.record.AddHost(back.HostRef) }); err != nil {
 			return 0, err
@@ -292,9 +304,9 @@ func (r *Reconciler) deleteAgain(ctx context.Context, l *life, ref string, back 
 	if err := deleteFound(ctx, l, back); err != nil {
 		return 0, fmt.Errorf("deleting VM %s again: %w", back.Hostname, err)
 	}
+	check := l.record.CleanupSoFar()
 	check.CameBack++
 	check.DeletedAt = ptrTime(r.Clock.Now())
-	check.UnreachableSince, check.Tries = nil, 0
 	l.record.Cleanup = &check
 	return check.CameBack, nil
 }
