@@ -4,7 +4,9 @@ package controllers
 
 import (
 	"context"
+	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -104,7 +106,7 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t, withoutVMHosts)
 	before := w.maas.State()
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(a)
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "0 of 1", "host-a: no node yet")
 	node := w.joined(a)
@@ -126,11 +128,11 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 		})
 		keys := w.newKeys()
 		w.patch(offered, func() {
-			offered.Data[infrav1.LXDAddressKey] = []byte("10.77.0.99:8443")
+			offered.Data[infrav1.LXDAddressKey] = []byte("10.77.0.11:9443")
 			offered.Data[corev1.TLSCertKey], offered.Data[corev1.TLSPrivateKeyKey] = keys.Certificate, keys.Key
 		})
-		w.saysOnNode(node, corev1.ConditionTrue, "Prepared", "10.77.0.99:8443")
-		w.eventually(host, "at the new address", func() bool { return host.Spec.Address == "10.77.0.99:8443" })
+		w.saysOnNode(node, corev1.ConditionTrue, "Prepared", "10.77.0.11:9443")
+		w.eventually(host, "at the new port", func() bool { return host.Spec.Address == "10.77.0.11:9443" })
 		if !host.Spec.Unschedulable || host.Spec.OverCommit.CPUPercent != 200 || len(host.Spec.Nameservers) != 1 {
 			t.Errorf("what people set is lost: %+v", host.Spec)
 		}
@@ -234,6 +236,55 @@ func checkLXDHost(t *testing.T, w *world, m *infrav1.MaasMachine, host *infrav1.
 	}
 }
 
+// Whoever administers a host cluster writes all that its nodes offer. An LXDHost that is for all namespaces is at an address
+// that MAAS shows on a machine of the cluster, or nowhere.
+func TestAHostClusterOffersNoLXDBesideItsMachines(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t, withoutVMHosts)
+	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
+	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	w.deployed(a)
+	node := w.joined(a)
+	offered := w.offers(node, "203.0.113.9:8443")
+	for _, address := range []string{"203.0.113.9:8443", "10.77.0.111:8443", "lxd.example.com:8443", "10.77.0.11"} {
+		w.patch(offered, func() { offered.Data[infrav1.LXDAddressKey] = []byte(address) })
+		w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a", strconv.Quote(address), a.Spec.SystemID, "10.77.0.11")
+	}
+	w.hasNoLXDHosts()
+	w.patch(offered, func() { offered.Data[infrav1.LXDAddressKey] = []byte("10.77.0.11:8443") })
+	host := w.hostObject(a)
+	w.patch(offered, func() { offered.Data[infrav1.LXDAddressKey] = []byte("203.0.113.9:8443") })
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a", "203.0.113.9:8443")
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(host), host); err != nil || host.Spec.Address != "10.77.0.11:8443" {
+		t.Errorf("the LXDHost is at %s (%v)", host.Spec.Address, err)
+	}
+}
+
+// A MaasMachine may name any machine, and who may write status can claim that it has a node.
+func TestAHostClusterOffersNoMachineOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t, withoutVMHosts)
+	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
+	theirs := w.named("metal-a")
+	w.allocateAs("theirs", theirs)
+	w.maasCall(http.MethodPost, "machines/"+theirs+"/?op=deploy", url.Values{"distro_series": {"ubuntu/jammy"}})
+	w.await("it is deployed", cluster, func(context.Context) bool { return w.metal(theirs).Status == "Deployed" })
+	claim := w.newMachine("claim", true, infrav1.MaasMachineSpec{SystemID: theirs})
+	w.refused(claim, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	claim.Status.Hostname = "metal-a"
+	w.offers(w.joined(claim), w.metal(theirs).Addresses[0].String()+":8443")
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "claim", theirs, "not ours")
+	w.hasNoLXDHosts()
+}
+
+func (w *world) hasNoLXDHosts() {
+	w.t.Helper()
+	hosts := &infrav1.LXDHostList{}
+	if err := w.client.List(w.t.Context(), hosts, client.InNamespace(w.namespace)); err != nil || len(hosts.Items) > 0 {
+		w.t.Errorf("there are %d LXDHosts (%v)", len(hosts.Items), err)
+	}
+}
+
 // Those that MAAS composed when it had VM hosts have no marks in LXD; where they are, MAAS says.
 func TestAHostIsNotReleasedUnderVMsThatMAASSwitchesThere(t *testing.T) {
 	t.Parallel()
@@ -276,7 +327,7 @@ func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
 			object.SetNamespace(w.namespace)
 			w.create(object)
 			w.patch(object, func() { object.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""}) })
-			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 			w.deployed(m)
 			w.offers(w.joined(m), "10.77.0.11:8443")
 			w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, name+" "+object.GetName())
@@ -304,7 +355,7 @@ func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
 	for name, zone := range map[string]string{"host-a": "zone-a", "host-b": "zone-b"} {
 		m := w.newMachine(name, true, infrav1.MaasMachineSpec{FailureDomain: zone})
 		w.deployed(m)
-		w.offers(w.joined(m), "10.77.0.11:8443")
+		w.offers(w.joined(m), m.Status.Addresses[0].Address+":8443")
 		machines[name], hosts[name] = m, w.hostObject(m)
 		w.saysOfHost(hosts[name], metav1.ConditionTrue, infrav1.ReadyReason, "")
 	}
@@ -326,8 +377,8 @@ func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
 		return c.Reason == infrav1.LXDHostRetiredReason && strings.Contains(c.Message, "host-b")
 	})
 	w.letsGo(hosts["host-b"])
-	for _, m := range machines {
-		w.retires(m)
+	for _, name := range []string{"host-b", "host-a"} { // host-a waits for the node of host-b.
+		w.retires(machines[name])
 	}
 	w.delete(cluster)
 	w.patch(w.cluster, func() { w.cluster.Finalizers = nil })

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +23,9 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -41,12 +44,10 @@ func (r *Reconciler) notYetLXDHost(
 	ctx context.Context, s *scope.Cluster, workload client.Reader, m *infrav1.MaasMachine,
 ) string {
 	node := r.lookAtNode(ctx, workload, m)
-	if node.prepared {
-		if err := r.applyLXDHost(ctx, s, m, node); err != nil {
-			return report.Brief(err.Error())
-		}
-	}
 	host, err := clusters.LXDHost(ctx, r.Client, m)
+	if err == nil && node.prepared {
+		err = r.applyLXDHost(ctx, s, m, node, host)
+	}
 	switch {
 	case err != nil:
 		return report.Brief(err.Error())
@@ -64,7 +65,10 @@ func (r *Reconciler) notYetLXDHost(
 }
 
 // applyLXDHost brings the LXDHost of a machine, and the Secret with its key pair, to what the machine's node offers.
-func (r *Reconciler) applyLXDHost(ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node nodeState) error {
+// host is the LXDHost as it is now, or nil.
+func (r *Reconciler) applyLXDHost(
+	ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, node nodeState, host *infrav1.LXDHost,
+) error {
 	offered, err := r.readOffer(ctx, client.ObjectKeyFromObject(s.Cluster), node.name)
 	if err != nil {
 		return err
@@ -75,11 +79,11 @@ func (r *Reconciler) applyLXDHost(ctx context.Context, s *scope.Cluster, m *infr
 	} else if before != nil {
 		name = before.Name // It was a VM host.
 	}
-	subnet, err := subnetOf(s, m, string(offered[infrav1.LXDAddressKey]))
+	machine, err := prove(ctx, s, m, host, string(offered[infrav1.LXDAddressKey]))
 	if err != nil {
 		return err
 	}
-	host, err := lxdHostOf(s, m, name, offered, subnet)
+	wanted, err := lxdHostOf(s, m, name, offered, machine)
 	if err != nil {
 		return err
 	}
@@ -87,29 +91,66 @@ func (r *Reconciler) applyLXDHost(ctx context.Context, s *scope.Cluster, m *infr
 	if err != nil {
 		return err
 	}
-	for _, object := range []*unstructured.Unstructured{secret, host} {
+	for _, object := range []*unstructured.Unstructured{secret, wanted} {
 		if err := r.applyOwned(ctx, m, object); err != nil {
 			return err
 		}
 	}
-	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), m, node, offered)
+	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), host, node, offered)
+}
+
+// prove returns a machine as MAAS shows it, if the LXD that its node offers is at an address of it: whoever administers
+// the host cluster may offer any LXD, and an LXDHost is for all namespaces. Before it is made or moved, MAAS is asked
+// who acquired the machine.
+func prove(
+	ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, host *infrav1.LXDHost, address string,
+) (*maas.Machine, error) {
+	machine := lastSeen(s, m)
+	if machine == nil {
+		return nil, errors.New("what MAAS shows of its network is not known yet")
+	}
+	shown := addressesOf(machine)
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !slices.Contains(shown, at.Addr().Unmap()) {
+		return nil, fmt.Errorf("its node offers LXD at %q, which is no address that MAAS shows on machine %s: add it there, "+
+			"or let the InternalIP of the Node be one of %v", address, machine.SystemID, shown)
+	}
+	if host != nil && host.Spec.Address == address {
+		return machine, nil
+	}
+	ours, err := s.Machines.IsOurs(ctx, (&scope.Machine{Cluster: s, MaasMachine: m}).Identity(), machine)
+	if err == nil && !ours {
+		err = fmt.Errorf("machine %s is not ours in MAAS: its LXD is none of this cluster", machine.SystemID)
+	}
+	return machine, err
+}
+
+// addressesOf returns the addresses that MAAS shows on a machine. It shows those that it discovered on the interfaces
+// alone, if it assigned others.
+func addressesOf(machine *maas.Machine) (addresses []netip.Addr) {
+	texts := slices.Clone(machine.IPAddresses)
+	for _, nic := range machine.Interfaces {
+		texts = append(texts, list.Each(nic.Discovered, func(link maas.Link) string { return link.IPAddress })...)
+	}
+	for _, text := range texts {
+		if ip, err := netip.ParseAddr(text); err == nil && !slices.Contains(addresses, ip) {
+			addresses = append(addresses, ip)
+		}
+	}
+	return addresses
 }
 
 // tellKeys tells the initializer on a node when LXD has accepted the key pair that it offers from the manager, which
 // uses no earlier one any more.
 func (r *Reconciler) tellKeys(
-	ctx context.Context, cluster client.ObjectKey, m *infrav1.MaasMachine, node nodeState, offered offer,
+	ctx context.Context, cluster client.ObjectKey, host *infrav1.LXDHost, node nodeState, offered offer,
 ) error {
-	host, err := clusters.LXDHost(ctx, r.Client, m)
-	if err != nil || host == nil {
-		return err
-	}
 	current, err := lxdnode.Fingerprint(offered[corev1.TLSCertKey])
 	if err != nil {
 		return fmt.Errorf("the client certificate that Node %s offers: %w", node.name, err)
 	}
-	accepted := host.Status.ClientCertificate
-	if accepted == nil || accepted.Fingerprint != current || node.keys == current {
+	if host == nil || host.Status.ClientCertificate == nil || host.Status.ClientCertificate.Fingerprint != current ||
+		node.keys == current {
 		return nil
 	}
 	workload, err := r.ClusterCache.GetUncachedClient(ctx, cluster)
@@ -192,11 +233,7 @@ func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) 
 
 // subnetOf returns the CIDR of the subnet that MAAS shows on the bridge of a machine; if it shows none there, that of
 // the address of LXD; "" without either: then a person may set it.
-func subnetOf(s *scope.Cluster, m *infrav1.MaasMachine, address string) (string, error) {
-	machine := lastSeen(s, m)
-	if machine == nil {
-		return "", errors.New("what MAAS shows of its network is not known yet")
-	}
+func subnetOf(machine *maas.Machine, bridge, address string) string {
 	at, _ := netip.ParseAddrPort(address)
 	best, found := 0, ""
 	for _, nic := range machine.Interfaces {
@@ -205,7 +242,7 @@ func subnetOf(s *scope.Cluster, m *infrav1.MaasMachine, address string) (string,
 			if subnet.Contains(at.Addr()) {
 				rank++
 			}
-			if nic.Name == configOf(s).NetworkBridge {
+			if nic.Name == bridge {
 				rank += 2
 			}
 			if rank > best {
@@ -213,7 +250,7 @@ func subnetOf(s *scope.Cluster, m *infrav1.MaasMachine, address string) (string,
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
 func configOf(s *scope.Cluster) infrav1.LXDHostConfig {
@@ -222,9 +259,9 @@ func configOf(s *scope.Cluster) infrav1.LXDHostConfig {
 
 // lxdHostOf returns the LXDHost of a machine. It leaves out what people set, above all unschedulable.
 func lxdHostOf(
-	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered offer, subnet string,
+	s *scope.Cluster, m *infrav1.MaasMachine, name string, offered offer, machine *maas.Machine,
 ) (*unstructured.Unstructured, error) {
-	config := configOf(s)
+	config, address := configOf(s), string(offered[infrav1.LXDAddressKey])
 	zone := cmp.Or(config.Zone, m.Status.FailureDomain)
 	if zone == "" {
 		return nil, errors.New("its zone is not known yet")
@@ -233,14 +270,14 @@ func lxdHostOf(
 		TypeMeta:   metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "LXDHost"},
 		ObjectMeta: ownedBy(s, m, name),
 		Spec: infrav1.LXDHostSpec{
-			Address: string(offered[infrav1.LXDAddressKey]), Project: lxdnode.DefaultProject,
+			Address: address, Project: lxdnode.DefaultProject,
 			ServerCertificate:  string(offered[infrav1.LXDServerCertificateKey]),
 			CredentialsRef:     &infrav1.LocalObjectReference{Name: clusters.LXDKeysName(m)},
 			MAASCredentialsRef: s.MaasCluster.Spec.CredentialsRef,
 			Zone:               zone, ResourcePool: cmp.Or(config.ResourcePool, defaultPool),
 			StoragePool:       lxdnode.DefaultStoragePool,
 			NetworkBridge:     config.NetworkBridge,
-			Subnet:            subnet,
+			Subnet:            subnetOf(machine, config.NetworkBridge, address),
 			AllowedNamespaces: []string{infrav1.AllNamespaces}, // As VM hosts of MAAS are for every cluster.
 		},
 	})
