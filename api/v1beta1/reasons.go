@@ -469,8 +469,8 @@ const (
 
 	// ZonesNotFoundReason: a zone in `spec.failureDomains` of a MaasCluster, `spec.zone` of an LXDHost, or the failure
 	// domain of a machine, is not in MAAS.
-	//   - Provider: uses the others; a new MaasCluster none of whose zones exist waits; puts no VM on that host; takes
-	//     no machine.
+	//   - Provider: uses the others; if there are none, a new MaasCluster waits, and of another one the new control
+	//     planes; puts no VM on that host; takes no machine.
 	//   - You: create it (`maas admin zones create name=NAME`), or change the MaasCluster, the LXDHost, or the
 	//     Machine's owner.
 	ZonesNotFoundReason = "ZonesNotFound"

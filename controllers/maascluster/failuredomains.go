@@ -52,16 +52,20 @@ func (r *Reconciler) reconcileFailureDomains(ctx context.Context, s *scope.Clust
 	}
 	var roomUnknown error
 	status := &s.MaasCluster.Status
-	chosen, unknown := capacity.ChooseZones(zones, s.MaasCluster.Spec.FailureDomains, able)
+	wanted := s.MaasCluster.Spec.FailureDomains
+	chosen, unknown := capacity.ChooseZones(zones, wanted, able)
 	if err != nil {
 		roomUnknown = &roomError{err}
-		chosen, able = asPublished(chosen, zones, s.MaasCluster.Spec.FailureDomains, status.FailureDomains)
+		chosen, able = asPublished(chosen, zones, wanted, status.FailureDomains)
 	}
 	missing := machine.Has(zones, machine.MissingZone, "spec.failureDomains", unknown...)
-	if missing != nil && len(chosen) == 0 && !ptr.Deref(status.Initialization.Provisioned, false) {
-		return missing // Without failure domains, machines would go anywhere.
+	if missing != nil && len(chosen) == 0 {
+		if !ptr.Deref(status.Initialization.Provisioned, false) {
+			return missing
+		}
+		chosen = unknown // Without failure domains, machines would go anywhere. So they wait for these zones.
 	}
-	status.FailureDomains = failureDomains(chosen, able)
+	status.FailureDomains = failureDomains(chosen, able, len(wanted) > 0)
 	if missing == nil && !errors.Is(roomUnknown, inventory.ErrPending) && !errors.Is(roomUnknown, maas.Unavailable) {
 		missing = roomUnknown
 	}
@@ -163,12 +167,14 @@ func about(n int) string {
 	return fmt.Sprintf("%d-%d", least, 2*least-1)
 }
 
-// failureDomains returns the zones in Cluster API's form. A zone about which nothing is known may take a control plane.
-func failureDomains(zones []string, able map[string]zoneRoom) []clusterv1.FailureDomain {
+// failureDomains returns the zones in Cluster API's form. All may take a control plane if nothing is known about them,
+// and if none can, and no others are wanted: Cluster API would choose none of them, and machines would go anywhere.
+func failureDomains(zones []string, able map[string]zoneRoom, only bool) []clusterv1.FailureDomain {
+	all := able == nil || only && !slices.ContainsFunc(zones, func(zone string) bool { return able[zone].able })
 	var domains []clusterv1.FailureDomain
 	for _, zone := range zones {
 		domains = append(domains, clusterv1.FailureDomain{
-			Name: zone, ControlPlane: ptr.To(able == nil || able[zone].able), Attributes: able[zone].attributes,
+			Name: zone, ControlPlane: ptr.To(all || able[zone].able), Attributes: able[zone].attributes,
 		})
 	}
 	for of := len(domains) - maxFailureDomains; of > 0; of-- { // Drop the unusable zones first.

@@ -38,7 +38,7 @@ func TestZonesStayAsTheyWereWhileTheirRoomIsNotKnown(t *testing.T) {
 		"and the built-in one with it":      {[]string{"default", "a"}, nil, domains(domain("a", false), domain("default", true)), domains(domain("a", false), domain("default", true))},
 		"a new zone":                        {[]string{"default", "a", "b"}, nil, domains(domain("a", false)), domains(domain("a", false), isNew("b"))},
 		"a zone that is gone":               {[]string{"default", "b"}, nil, domains(domain("a", true), domain("b", false)), domains(domain("b", false))},
-		"a zone that is not wanted anymore": {[]string{"default", "a", "b"}, []string{"b"}, domains(domain("a", true), domain("b", false)), domains(domain("b", false))},
+		"a zone that is not wanted anymore": {[]string{"default", "a", "b"}, []string{"b"}, domains(domain("a", true), domain("b", false)), domains(domain("b", true))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var zones []maas.Ref
@@ -47,7 +47,7 @@ func TestZonesStayAsTheyWereWhileTheirRoomIsNotKnown(t *testing.T) {
 			}
 			chosen, _ := capacity.ChooseZones(zones, tc.wanted, map[string]zoneRoom(nil))
 			chosen, room := asPublished(chosen, zones, tc.wanted, tc.last)
-			if diff := cmp.Diff(tc.want, failureDomains(chosen, room)); diff != "" {
+			if diff := cmp.Diff(tc.want, failureDomains(chosen, room, len(tc.wanted) > 0)); diff != "" {
 				t.Errorf("the failure domains differ (-want +got):\n%s", diff)
 			}
 		})
@@ -115,7 +115,7 @@ func TestChooseZones(t *testing.T) {
 
 func TestFailureDomainsAreOnlyForControlPlanesWhereTheyFit(t *testing.T) {
 	room := map[string]string{infrav1.FailureDomainRoom: "1"}
-	got := failureDomains([]string{"a", "b", "c"}, map[string]zoneRoom{"a": {able: true, attributes: room}, "b": {attributes: room}})
+	got := failureDomains([]string{"a", "b", "c"}, map[string]zoneRoom{"a": {able: true, attributes: room}, "b": {attributes: room}}, true)
 	want := []clusterv1.FailureDomain{
 		{Name: "a", ControlPlane: ptr.To(true), Attributes: room}, {Name: "b", ControlPlane: ptr.To(false), Attributes: room},
 		{Name: "c", ControlPlane: ptr.To(false)},
@@ -125,8 +125,17 @@ func TestFailureDomainsAreOnlyForControlPlanesWhereTheyFit(t *testing.T) {
 	}
 	t.Run("and everywhere while that is not known", func(t *testing.T) {
 		want := []clusterv1.FailureDomain{{Name: "a", ControlPlane: ptr.To(true)}}
-		if diff := cmp.Diff(want, failureDomains([]string{"a"}, nil)); diff != "" {
+		if diff := cmp.Diff(want, failureDomains([]string{"a"}, nil, false)); diff != "" {
 			t.Errorf("the failure domains differ (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("and where none fits, nowhere, or in all zones if no other ones are wanted", func(t *testing.T) {
+		for _, only := range []bool{false, true} {
+			want := []clusterv1.FailureDomain{{Name: "a", ControlPlane: ptr.To(only)}, {Name: "b", ControlPlane: ptr.To(only), Attributes: room}}
+			got := failureDomains([]string{"a", "b"}, map[string]zoneRoom{"b": {attributes: room}, "c": {able: true}}, only)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the failure domains differ (-want +got):\n%s", diff)
+			}
 		}
 	})
 	t.Run("and those of use are kept where there are too many", func(t *testing.T) {
@@ -134,7 +143,7 @@ func TestFailureDomainsAreOnlyForControlPlanesWhereTheyFit(t *testing.T) {
 		for i := range maxFailureDomains + 20 {
 			zones = append(zones, fmt.Sprintf("z%03d", i))
 		}
-		got := failureDomains(zones, map[string]zoneRoom{"z003": {able: true}, "z119": {able: true}})
+		got := failureDomains(zones, map[string]zoneRoom{"z003": {able: true}, "z119": {able: true}}, false)
 		var able []string
 		for _, domain := range got {
 			if *domain.ControlPlane {

@@ -166,6 +166,7 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 		return nil, err
 	}
 	if o.controlPlane {
+		g.Only = len(v.Cluster.MaasCluster.Spec.FailureDomains) > 0
 		g.FailureDomains, err = failureDomains(ctx, v.Cluster)
 	}
 	if guard.Is[*machine.MissingError](err) { // The cluster waits for the zones of its spec.

@@ -86,6 +86,14 @@ func TestRoll(t *testing.T) {
 			Group{ControlPlane: true, Replicas: 3, MaxSurge: 1, FailureDomains: zones, Source: vms(full)}, running("o", "a1", "b1", "c1"),
 			[]string{"+#1 no"}, false,
 		},
+		"control planes without room in zones, with room beside them": {
+			Group{ControlPlane: true, Replicas: 1, MaxSurge: 1, FailureDomains: zones[1:], Source: vms(one)}, running("o", "b1"),
+			[]string{"+#1@a1", "-o-0@b1"}, true,
+		},
+		"control planes without room in the only zones": {
+			Group{ControlPlane: true, Replicas: 1, MaxSurge: 1, FailureDomains: zones[1:], Only: true, Source: vms(one)}, running("o", "b1"),
+			[]string{"+#1 no"}, false,
+		},
 		"control planes that go first": {
 			Group{ControlPlane: true, Replicas: 3, MaxSurge: 0, FailureDomains: zones, Source: vms(full)}, running("o", "a1", "b1", "c1"),
 			[]string{"-o-0@a1", "+#1@a1", "-o-1@b1", "+#2@b1", "-o-2@c1", "+#3@c1"}, true,

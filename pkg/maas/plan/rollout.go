@@ -22,8 +22,9 @@ type Group struct {
 	MaxSurge, MaxUnavailable int
 	// Source is what new machines are made from.
 	Source Source
-	// FailureDomains are the zones that Cluster API chooses from for control planes.
+	// FailureDomains are the zones that Cluster API chooses from for control planes. Only: there where none has room, too.
 	FailureDomains []string
+	Only           bool
 	// Zone is where all the machines go; "" is anywhere, or by FailureDomains.
 	Zone string
 	// OnDelete: machines are replaced only when a person deletes them.
@@ -127,7 +128,7 @@ func (s *Simulation) zone(g *Group) string {
 	})
 }
 
-// able returns the failure domains that can take a machine of the group.
+// able returns the failure domains that Cluster API takes for those that can take a machine of the group.
 func (s *Simulation) able(g *Group) []string {
 	fits := func(zone string) bool {
 		return slices.ContainsFunc(g.Source.Metal, func(m *maas.Machine) bool {
@@ -138,7 +139,10 @@ func (s *Simulation) able(g *Group) []string {
 		room := s.trial.Room(g.Source.Hosts, *g.Source.VM, s.peers(g.Source.VM.Cluster))
 		fits = func(zone string) bool { return room[zone].VMs > 0 }
 	}
-	return slices.DeleteFunc(slices.Clone(g.FailureDomains), func(zone string) bool { return !fits(zone) })
+	if g.Only && !slices.ContainsFunc(g.FailureDomains, fits) {
+		return g.FailureDomains
+	}
+	return list.Where(g.FailureDomains, fits)
 }
 
 // Drain replaces the machines of a group that are on a host, which takes no VMs any more. A control plane is deleted
