@@ -112,6 +112,10 @@ func TestDaemonSetManifest(t *testing.T) {
 			if image := daemonSet.Spec.Template.Spec.Containers[0].Image; image != tt.image {
 				t.Errorf("the image is %s, want %s", image, tt.image)
 			}
+			// A node that never becomes ready, or is down, must not stop a rollout.
+			if update := daemonSet.Spec.UpdateStrategy.RollingUpdate; update == nil || update.MaxUnavailable.String() != "100%" {
+				t.Errorf("a rollout waits for nodes: %+v", update)
+			}
 		})
 	}
 }
