@@ -5,8 +5,8 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -285,13 +285,31 @@ func TestHostThatMAASHasAlreadyIsAdopted(t *testing.T) {
 func TestAddressComesFromTheNode(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
-	n.settle(n.agent(map[string]string{"NODE_IP": "", "LXD_LISTEN": ""}))
-	power, err := n.client.VMHostPower(t.Context(), n.wantHost().ID)
+	a := n.agent()
+	n.settle(a)
+	n.wantPowerAddress()
+	t.Run("also when it changes while the pod runs", func(t *testing.T) {
+		n.ip = "10.0.2.99"
+		n.mu.Lock()
+		n.hosts[n.ip] = n.lxd
+		n.mu.Unlock()
+		if err := n.lxd.Run(t.Context(), "ip", "address", "add", n.ip+"/24", "dev", "br0"); err != nil {
+			t.Fatal(err)
+		}
+		n.setAddress(n.node())
+		n.settle(a)
+		n.wantPowerAddress()
+	})
+}
+
+func (n *testNode) wantPowerAddress() {
+	n.t.Helper()
+	power, err := n.client.VMHostPower(n.t.Context(), n.wantHost().ID)
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	if want := netip.AddrPortFrom(netip.MustParseAddr(n.ip), 8443).String(); power.PowerAddress != want {
-		t.Errorf("MAAS reaches the host at %s, want %s", power.PowerAddress, want)
+	if want := net.JoinHostPort(n.ip, "8443"); power.PowerAddress != want {
+		n.t.Errorf("MAAS reaches the host at %s, want %s", power.PowerAddress, want)
 	}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -109,7 +110,8 @@ func (o *options) nodeSettings() []setting {
 		},
 		{
 			flag: "lxd-listen", set: o.setListen,
-			usage: "Address and port, [host]:port, on which LXD listens for MAAS. Default: port 8443 of the node's address.",
+			usage: "Address and port, [host]:port, on which LXD listens for MAAS, or a port of the node's address. " +
+				"Default: 8443.",
 		},
 	}
 }
@@ -261,14 +263,12 @@ func (o *options) setSockets(value string) error {
 	return nil
 }
 
-// setListen comes after setNodeIP. Kubernetes expands $(NODE_IP):8443 to fd00::1:8443, without brackets.
+// setListen takes an address and a port, or the port alone.
 func (o *options) setListen(value string) error {
-	o.port = defaultPort
-	if value == "" {
-		return nil
-	}
-	if port, found := strings.CutPrefix(value, o.nodeIP.String()+":"); found && o.nodeIP.Is6() {
-		value = net.JoinHostPort(o.nodeIP.String(), port)
+	value = cmp.Or(value, defaultPort)
+	ofNode := !strings.Contains(value, ":")
+	if ofNode {
+		value = ":" + value
 	}
 	if err := isAddress(value); err != nil {
 		return err
@@ -280,7 +280,9 @@ func (o *options) setListen(value string) error {
 	if port == "0" {
 		return errors.New("MAAS must know the port: give one between 1 and 65535")
 	}
-	o.listen, o.port = net.JoinHostPort(host, port), port
+	if o.port = port; !ofNode {
+		o.listen = net.JoinHostPort(host, port)
+	}
 	return nil
 }
 

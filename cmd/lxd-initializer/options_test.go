@@ -92,8 +92,8 @@ func TestAddresses(t *testing.T) {
 		{"192.0.2.10", ":9443", ":9443", "192.0.2.10:9443"},
 		{"2001:db8::1", "", "[2001:db8::1]:8443", "[2001:db8::1]:8443"},
 		{"2001:db8::1", "[::]:9443", "[::]:9443", "[2001:db8::1]:9443"},
-		// What Kubernetes makes of $(NODE_IP):9443.
-		{"2001:db8::1", "2001:db8::1:9443", "[2001:db8::1]:9443", "[2001:db8::1]:9443"},
+		{"192.0.2.10", "9443", "192.0.2.10:9443", "192.0.2.10:9443"},
+		{"2001:db8::1", "9443", "[2001:db8::1]:9443", "[2001:db8::1]:9443"},
 	} {
 		env := valid()
 		env["NODE_IP"], env["LXD_LISTEN"] = c.ip, c.listen
@@ -171,6 +171,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"one socket is no path", map[string]string{"LXD_SOCKET": "/run/lxd.socket,unix.socket"}, nil, []string{"LXD_SOCKET"}},
 		{"no size", map[string]string{"STORAGE_SIZE": "0"}, nil, []string{"STORAGE_SIZE"}},
 		{"any port", map[string]string{"LXD_LISTEN": ":0"}, nil, []string{"LXD_LISTEN"}},
+		{"no port", map[string]string{"LXD_LISTEN": "https"}, nil, []string{"LXD_LISTEN"}},
+		{"an address without brackets", map[string]string{"LXD_LISTEN": "2001:db8::1:9443"}, nil, []string{"LXD_LISTEN"}},
 		{"too large a port", map[string]string{"LXD_LISTEN": ":65536"}, nil, []string{"LXD_LISTEN"}},
 		{"unspecified address", map[string]string{"NODE_IP": "0.0.0.0"}, nil, []string{"NODE_IP"}},
 		{"all the time", map[string]string{"CHECK_INTERVAL": "1ms"}, nil, []string{"CHECK_INTERVAL"}},

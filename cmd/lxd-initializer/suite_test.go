@@ -283,9 +283,15 @@ func (n *testNode) createNode(providerID string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	created.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}
 	created.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
-	if _, err := admin.CoreV1().Nodes().UpdateStatus(n.t.Context(), created, metav1.UpdateOptions{}); err != nil {
+	n.setAddress(created)
+}
+
+// setAddress makes the Node's address that of the machine.
+func (n *testNode) setAddress(node *corev1.Node) {
+	n.t.Helper()
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}
+	if _, err := admin.CoreV1().Nodes().UpdateStatus(n.t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -315,7 +321,7 @@ func (n *testNode) createPod() {
 // env returns the chart's environment variables for the pod.
 func (n *testNode) env(change ...map[string]string) map[string]string {
 	env := map[string]string{
-		"NODE_NAME": n.name, "NODE_IP": n.ip, "LXD_LISTEN": n.ip + ":8443", "LXD_SOCKET": n.lxd.Socket(), "POD_NAMESPACE": namespace,
+		"NODE_NAME": n.name, "LXD_LISTEN": "8443", "LXD_SOCKET": n.lxd.Socket(), "POD_NAMESPACE": namespace,
 		"STORAGE_BACKEND": "dir", "ZONE": "zone-a", "RESOURCE_POOL": "pool-a", "MAAS_CONFIG_DIR": n.dir,
 		"HEALTH_ADDR": "127.0.0.1:0", "METRICS_ADDR": "127.0.0.1:0", "CHECK_INTERVAL": "1s",
 	}
