@@ -256,3 +256,112 @@ func TestDeployOfACustomImageWithAKernelThatIsNone(t *testing.T) {
 		}
 	})
 }
+
+// smallSubnet makes a subnet with two addresses, which nothing uses.
+func (m *maas) smallSubnet(t *testing.T) object {
+	t.Helper()
+	const cidr = "198.51.100.244/30"
+	if has(m.get(t, "subnets/").list(t), "cidr", cidr) {
+		t.Skipf("there is a subnet %s", cidr)
+	}
+	subnet := m.create(t, "subnets/", "cidr", cidr).object(t)
+	m.deleteAfter(t, subnetPath(subnet))
+	return subnet
+}
+
+// _claim_auto_ips, _start_bmc_unavailable and release_interface_config in models/node.py: MAAS claims addresses after the
+// commit, and takes the deployment back, and what was made on the Allocated machine.
+func TestDeployInAFullSubnetIsTakenBack(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, vm := m.smallSubnet(t), m.allocatedVM(t)
+		for range 2 {
+			m.reserve(t, "subnet", subnet.str("cidr"))
+		}
+		links := m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t).objects("links")
+		m.bridge(t, vm, "br7").object(t)
+		m.deploy(t, vm).refuses(t, http.StatusServiceUnavailable, "No more IPs available in subnet: "+subnet.str("cidr"))
+		after := m.machine(t, vm.str("system_id"))
+		if after.str("status_name") != "Allocated" || after.str("owner") != m.me(t) {
+			t.Errorf("%s of %v after the refusal, want Allocated and ours", after.str("status_name"), after["owner"])
+		}
+		if named(after, "br7") != nil {
+			t.Error("the bridge is there after the refusal")
+		}
+		if diff := cmp.Diff(links, after.part("boot_interface").objects("links")); diff != "" {
+			t.Errorf("the links after the refusal:\n%s", diff)
+		}
+	})
+}
+
+func TestDeployOfAReadyMachineThatIsTakenBackLeavesItAllocated(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		subnet, vm, agent := m.smallSubnet(t), m.vm(t), uniqueName()
+		for range 2 {
+			m.reserve(t, "subnet", subnet.str("cidr"))
+		}
+		m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+		m.deploy(t, vm, "agent_name", agent).refuses(t, http.StatusServiceUnavailable, "No more IPs available in subnet: ")
+		if found := m.machines(t, "agent_name", agent, "status", "allocated"); !cmp.Equal(systemIDs(found), systemIDs([]object{vm})) {
+			t.Errorf("machines of %s that are Allocated: %v, want %s", agent, systemIDs(found), vm.str("system_id"))
+		}
+	})
+}
+
+// reserveFor reserves an address for the interface that a machine boots from, until the case ends.
+func (m *maas) reserveFor(t *testing.T, machine, subnet object) string {
+	t.Helper()
+	address := m.freeAddress(t, subnet)
+	made := m.create(t, "reservedips/", "ip", address, "mac_address", machine.part("boot_interface").str("mac_address")).object(t)
+	m.deleteAfter(t, "reservedips/"+made.id("id")+"/")
+	return address
+}
+
+// claim_auto_ips in models/interface.py.
+func TestDeployGivesTheReservedIP(t *testing.T) {
+	eachThat(t, func(f facts) bool { return f.vmHosts && f.reservedIPs }, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
+		links := vm.part("boot_interface").objects("links")
+		if len(links) != 1 || links[0].str("mode") != "auto" {
+			t.Skipf("the VM's interface is not linked in AUTO mode: %v", links)
+		}
+		address := m.reserveFor(t, vm, links[0].part("subnet"))
+		m.deploy(t, vm).object(t)
+		got := m.awaitMachine(t, vm.str("system_id"), "with an address", func(o object) bool { return len(o.strings("ip_addresses")) > 0 })
+		if !cmp.Equal(got.strings("ip_addresses"), []string{address}) {
+			t.Errorf("it has %v, want %s", got.strings("ip_addresses"), address)
+		}
+	})
+}
+
+// StaticIPAddressUnavailable in exceptions.py: the status is that of a machine that MAAS does not have.
+func TestDeployWithAReservedIPInAnotherSubnetIsNotFound(t *testing.T) {
+	eachThat(t, func(f facts) bool { return f.vmHosts && f.reservedIPs }, func(t *testing.T, m *maas) {
+		subnet, vm := m.smallSubnet(t), m.allocatedVM(t)
+		address := m.reserveFor(t, vm, m.subnetWithRoom(t))
+		m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+		m.bridge(t, vm, "br7").object(t)
+		m.deploy(t, vm).refuses(t, http.StatusNotFound, "has a reserved ip "+address+" but it does not have a link to that subnet")
+		after := m.machine(t, vm.str("system_id"))
+		if after.str("status_name") != "Allocated" || named(after, "br7") != nil || len(after.strings("ip_addresses")) != 0 {
+			t.Errorf("%s with the bridge %v and %v after the refusal, want Allocated with neither", after.str("status_name"),
+				named(after, "br7"), after.strings("ip_addresses"))
+		}
+	})
+}
+
+// _link_subnet_static in models/interface.py.
+func TestStaticLinkOfAnAddressThatIsReservedForAnother(t *testing.T) {
+	eachThat(t, func(f facts) bool { return f.vmHosts && f.reservedIPs }, func(t *testing.T, m *maas) {
+		vm, other, subnet := m.vm(t), m.vm(t), m.subnetWithRoom(t)
+		address := m.reserveFor(t, other, subnet)
+		static := []string{"mode", "STATIC", "subnet", subnet.id("id"), "force", "true", "ip_address"}
+		m.link(t, vm, append(static, address)...).refuses(t, http.StatusConflict, address+" is already reserved for the MAC address")
+		another := m.freeAddress(t, subnet)
+		for another == address {
+			another = m.freeAddress(t, subnet)
+		}
+		m.link(t, other, append(static, another)...).
+			refuses(t, http.StatusConflict, "does not match the reserved IP "+address+" for the MAC address")
+		m.link(t, other, append(static, address)...).object(t)
+	})
+}

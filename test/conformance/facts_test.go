@@ -41,6 +41,8 @@ type facts struct {
 	efiRequired bool
 	// unconfiguredGateways: the gateway of a subnet counts as a machine's, even if it has no address there.
 	unconfiguredGateways bool
+	// reservedIPs: an address can be reserved for an interface, by its MAC address.
+	reservedIPs bool
 	// tagsOfRacks: rack controllers may change which machines have a tag, so everybody learns whether there is such a tag.
 	tagsOfRacks bool
 }
@@ -62,6 +64,7 @@ func factsOf(version capmaas.Version, vmHosts bool) facts {
 		entitlements:            from(3, 8, 0),
 		tagsOfRacks:             !from(3, 5, 0),
 		severalPorts:            from(3, 8, 0),
+		reservedIPs:             from(3, 6, 0),
 		efiRequired:             from(3, 8, 0),
 		unconfiguredGateways:    vmHosts,
 	}

@@ -44,8 +44,11 @@ func (s *Simulator) subnetOf(ip netip.Addr) *subnet {
 
 // freeAddress returns the address that MAAS would allocate next: the first one of the subnet's smallest free range;
 // false if there is none.
-func (s *Simulator) freeAddress(sn *subnet) (netip.Addr, bool) {
+func (s *Simulator) freeAddress(sn *subnet, except ...netip.Addr) (netip.Addr, bool) {
 	free := s.unusedRanges(sn)
+	for _, ip := range except {
+		free = without(free, ip)
+	}
 	if len(free) == 0 {
 		return noAddress, false
 	}
@@ -54,25 +57,21 @@ func (s *Simulator) freeAddress(sn *subnet) (netip.Addr, bool) {
 	}).start, true
 }
 
-// claimAutoAddresses gives an address to each AUTO link that has none; false if a subnet is exhausted.
-func (s *Simulator) claimAutoAddresses(m *machine) bool {
-	before := joinAddrs(m.addresses())
-	ok := true
-	for _, nic := range m.ifaces {
-		for _, link := range nic.links {
-			if link.kind != allocAuto || link.ip.IsValid() || link.subnet == nil {
-				continue
-			}
-			ip, free := s.freeAddress(link.subnet)
-			if !free {
-				ok = false
-				continue
-			}
-			link.ip = ip
+// without returns free ranges without an address.
+func without(free []usedRange, ip netip.Addr) (out []usedRange) {
+	for _, r := range free {
+		if ip.Less(r.start) || r.end.Less(ip) {
+			out = append(out, r)
+			continue
+		}
+		if r.start.Less(ip) {
+			out = append(out, usedRange{r.start, ip.Prev(), r.purpose})
+		}
+		if ip.Less(r.end) {
+			out = append(out, usedRange{ip.Next(), r.end, r.purpose})
 		}
 	}
-	s.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
-	return ok
+	return out
 }
 
 // releaseAutoAddresses removes the addresses of AUTO links; the links stay, also in the DNS resources that name them:

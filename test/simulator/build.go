@@ -223,13 +223,15 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 		sn := s.subnetBySpecifier(orDefault(nic.Subnet, s.db.subnets[0].cidr.String()))
 		s.addInterface(m, orDefault(nic.Name, fmt.Sprintf("enp%ds0", i+1)), metalMACPrefix, sn)
 	}
-	s.startAs(m, g.Status)
+	if err := s.startAs(m, g.Status); err != nil {
+		return err
+	}
 	s.db.machines = append(s.db.machines, m)
 	return nil
 }
 
 // startAs puts a machine of the description into its first status.
-func (s *Simulator) startAs(m *machine, short string) {
+func (s *Simulator) startAs(m *machine, short string) error {
 	m.status = statusReady
 	if short != "" {
 		m.status, _ = statusByShortName(short)
@@ -248,8 +250,9 @@ func (s *Simulator) startAs(m *machine, short string) {
 	if m.status == statusDeployed {
 		m.powerState, m.running, m.netboot = "on", true, false
 		m.osystem, m.series, m.hweKernel = "ubuntu", "jammy", "ga-22.04"
-		s.claimAutoAddresses(m)
+		return s.claimAutoAddresses(m)
 	}
+	return nil
 }
 
 // buildVMHost makes a VM host and the Deployed machine that it runs on.

@@ -199,6 +199,9 @@ func (rq *request) staticAddress(nic *iface, sn *subnet, text string, force bool
 	if rq.dynamicRangeOf(ip) != nil {
 		return noAddress, invalidField("ip_address", "IP address is inside a dynamic range %s.", rq.dynamicRangeText(ip))
 	}
+	if err := rq.refuseReservedIP(nic, ip); err != nil {
+		return noAddress, err
+	}
 	if other := rq.addressInUse(ip); other != nil && !(force && slices.Contains(nic.links, other)) {
 		return noAddress, notFoundText("IP address is already in use.")
 	}

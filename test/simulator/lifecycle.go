@@ -189,6 +189,17 @@ func (s *Simulator) startDeploy(m *machine) {
 	})
 }
 
+// takeDeploymentBack ends a deployment that could not begin: the machine is Allocated again, without the bridges that were
+// made in that state (_start_bmc_unavailable and release_interface_config in maasserver/models/node.py).
+func (s *Simulator) takeDeploymentBack(m *machine) {
+	s.setStatus(m, statusAllocated)
+	s.addEvent(m, levelWarning, "Failed to query node's BMC", fmt.Sprintf(
+		"(%s) - Aborting DEPLOYING and reverting to ALLOCATED. Unable to power control the node. Please check power credentials.", m.owner.name))
+	s.releaseAutoAddresses(m)
+	s.removeAcquired(m)
+	m.bridged = false
+}
+
 func (s *Simulator) finishDeploy(m *machine) {
 	if text := s.takeFailure(m, failDeploy); text != "" {
 		s.fail(m, text)

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// deploy acquires a Ready machine, if it is one, and deploys it. AUTO addresses come after the reply.
+// deploy acquires a Ready machine, if it is one, and deploys it. MAAS claims AUTO addresses after the commit: the
+// response does not have them yet, and what can't be claimed takes the deployment back, and the acquisition not.
 func (rq *request) deploy() (any, error) {
 	m, err := rq.machineFor(mayEdit)
 	if err != nil {
@@ -46,10 +47,10 @@ func (rq *request) deploy() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rq.checkBootable(m, osystem); err != nil {
+	if err := rq.checkBootable(m, osystem, series); err != nil {
 		return nil, err
 	}
-	if err := rq.checkAddresses(m); err != nil {
+	if err := checkNetwork(m); err != nil {
 		return nil, err
 	}
 	if !options.ephemeral && len(m.disks) > 0 {
@@ -71,11 +72,10 @@ func (rq *request) deploy() (any, error) {
 	m.willHost = options.hostKind()
 	rq.startDeploy(m)
 	out := rq.renderMachine(m)
-	rq.afterCommit(func() {
-		if !rq.claimAutoAddresses(m) {
-			rq.fail(m, "No more IPs available in subnet.")
-		}
-	})
+	if err := rq.claimAutoAddresses(m); err != nil {
+		rq.takeDeploymentBack(m)
+		return nil, err
+	}
 	return out, nil
 }
 
@@ -222,11 +222,18 @@ func (s *Simulator) installComplaint(m *machine) string {
 	return ""
 }
 
-// checkBootable refuses a deployment whose ephemeral environment does not exist: a custom image boots into the
-// commissioning series first.
-func (rq *request) checkBootable(m *machine, osystem string) error {
+// checkBootable is validate_bootresource_exists_for_action in maasserver/models/node.py. It finds a custom image by its bare
+// name: not one that is stored with custom/, though the form has taken it. And it refuses a deployment whose ephemeral
+// environment does not exist: a custom image boots into the commissioning series first.
+func (rq *request) checkBootable(m *machine, osystem, series string) error {
 	if osystem == "ubuntu" {
 		return nil
+	}
+	stored := func(im *image) bool {
+		return im.name == series && im.uploaded && im.arch() == firstPart(m.architecture, '/')
+	}
+	if osystem == "custom" && !slices.ContainsFunc(rq.db.images, stored) {
+		return badRequest("Deployment operating system custom/%s is unavailable for %s.", series, m.architecture)
 	}
 	ephemeral := rq.configText("commissioning_distro_series")
 	for _, im := range rq.db.images {
@@ -240,9 +247,8 @@ func (rq *request) checkBootable(m *machine, osystem string) error {
 	return badRequest("Ephemeral operating system ubuntu %s is unavailable.", ephemeral)
 }
 
-// checkAddresses refuses a deployment without any network, or with a subnet that has no address left (start and
-// on_network in maasserver/models/node.py).
-func (rq *request) checkAddresses(m *machine) error {
+// checkNetwork refuses a deployment without any network (start and on_network in maasserver/models/node.py).
+func checkNetwork(m *machine) error {
 	linked, onNetwork := false, false
 	for _, nic := range m.ifaces {
 		for _, link := range nic.links {
@@ -256,15 +262,6 @@ func (rq *request) checkAddresses(m *machine) error {
 		return invalidField("network", "Node has no address family in common with the server")
 	case !onNetwork:
 		return invalidField("network", "Node must be configured to use a network")
-	}
-	for _, nic := range m.ifaces {
-		for _, link := range nic.links {
-			if link.kind == allocAuto && !link.ip.IsValid() && link.subnet != nil {
-				if _, free := rq.freeAddress(link.subnet); !free {
-					return unavailable("No more IPs available in subnet: %s.", link.subnet.cidr)
-				}
-			}
-		}
 	}
 	return nil
 }

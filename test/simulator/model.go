@@ -20,6 +20,7 @@ type store struct {
 	vlans    []*vlan
 	subnets  []*subnet
 	ranges   []*ipRange
+	reserved []*reservedIP
 	tags     []*tag
 	images   []*image
 	machines []*machine

@@ -45,10 +45,10 @@ func (m methods) allowed() string {
 type route struct {
 	pattern   string
 	methods   methods
-	anonymous methods // calls without credentials; nil: none, and a wrong call gets no other error
-	vmHosts   bool    // gone from MAAS 4.0 on
-	groups    bool    // only where MAAS has groups
-	systemID  bool    // the first variable is a machine
+	anonymous methods               // calls without credentials; nil: none, and a wrong call gets no other error
+	vmHosts   bool                  // gone from MAAS 4.0 on
+	where     func(*Simulator) bool // nil: in all versions
+	systemID  bool                  // the first variable is a machine
 }
 
 const (
@@ -104,8 +104,8 @@ var routes = []route{
 	{pattern: "version/", anonymous: methods{{get, ""}: (*request).readVersion}, methods: methods{{get, ""}: (*request).readVersion}},
 	{pattern: "users/", methods: methods{{get, ""}: (*request).listUsers, {get, "whoami"}: (*request).whoami}},
 	{pattern: "users/{name}/", methods: methods{{get, ""}: (*request).readUser}},
-	{pattern: "groups/", groups: true, methods: methods{{get, ""}: (*request).listGroups, {post, ""}: (*request).createGroup}},
-	{pattern: "groups/{id}/", groups: true, methods: methods{
+	{pattern: "groups/", where: (*Simulator).hasEntitlements, methods: methods{{get, ""}: (*request).listGroups, {post, ""}: (*request).createGroup}},
+	{pattern: "groups/{id}/", where: (*Simulator).hasEntitlements, methods: methods{
 		{get, ""}: (*request).readGroup, {del, ""}: (*request).deleteGroup, {get, "list_members"}: (*request).listMembers,
 		{post, "add_member"}: (*request).addMember, {post, "remove_member"}: (*request).removeMember,
 		{get, "list_entitlements"}: (*request).listEntitlements, {post, "add_entitlement"}: (*request).addEntitlement,
@@ -214,6 +214,12 @@ var routes = []route{
 	{pattern: "ipranges/", methods: methods{{get, ""}: (*request).listRanges, {post, ""}: (*request).createRange}},
 	{pattern: "ipranges/{id}/", methods: methods{
 		{get, ""}: (*request).readRange, {put, ""}: (*request).updateRange, {del, ""}: (*request).deleteRange,
+	}},
+	{pattern: "reservedips/", where: (*Simulator).hasReservedIPs, methods: methods{
+		{get, ""}: (*request).listReservedIPs, {post, ""}: (*request).createReservedIP,
+	}},
+	{pattern: "reservedips/{id}/", where: (*Simulator).hasReservedIPs, methods: methods{
+		{get, ""}: (*request).readReservedIP, {del, ""}: (*request).deleteReservedIP,
 	}},
 	{pattern: "tags/", methods: methods{{get, ""}: (*request).listTags, {post, ""}: (*request).createTag}},
 	{pattern: "tags/{name}/", methods: methods{

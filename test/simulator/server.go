@@ -38,12 +38,7 @@ type request struct {
 	body
 	raw  []byte // the body as it came
 	call *Call
-	// commit are MAAS's actions after the transaction, when the response is already rendered.
-	commit []func()
 }
-
-// afterCommit calls fn when the reply has been rendered but not yet sent.
-func (rq *request) afterCommit(fn func()) { rq.commit = append(rq.commit, fn) }
 
 // unlocked calls a slow fn without blocking the rest of the region.
 func (rq *request) unlocked(fn func()) {
@@ -173,11 +168,6 @@ func (rq *request) handle(rt *route, parseErr error) *reply {
 		out.header.Set("X-MAAS-API-Hash", apiHash(rq.version))
 		out.header.Set("Vary", "Authorization, Cookie")
 	}
-	if err == nil {
-		for _, fn := range rq.commit {
-			fn()
-		}
-	}
 	return out
 }
 
@@ -189,7 +179,7 @@ func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
 			err = textError(http.StatusInternalServerError, "%v", p)
 		}
 	}()
-	if rt == nil || rt.groups && !rq.hasEntitlements() {
+	if rt == nil || rt.where != nil && !rt.where(rq.Simulator) {
 		return nil, notFoundText("Unknown API endpoint: %s.", rq.http.URL.Path)
 	}
 	if rq.user, err = rq.authenticate(rq.http); err != nil {
