@@ -35,8 +35,11 @@ const (
 	Invalid Kind = "Invalid"
 	// Gone (410): this MAAS has no VM hosts (4.0 and newer).
 	Gone Kind = "Gone"
-	// Exhausted (503): a subnet has no address left. Nothing was changed.
+	// Exhausted (503): a subnet has no address left that nothing uses. A deployment was taken back.
 	Exhausted Kind = "Exhausted"
+	// Unaddressed (404 or 503): MAAS can't give a machine that it has the address that is reserved for it, or can't find
+	// out whether an address is in use. A deployment was taken back.
+	Unaddressed Kind = "Unaddressed"
 	// Unroutable (500 or 503): no rack controller of MAAS reaches the machine's BMC. Nothing was switched, and a
 	// deployment was taken back.
 	Unroutable Kind = "Unroutable"
@@ -122,7 +125,7 @@ func HadNoEffect(err error) bool {
 // NeedsPerson reports whether MAAS refuses a call until a person corrects something in MAAS, or in what is asked for.
 // The other refusals end when the object is read again, or with other credentials.
 func NeedsPerson(err error) bool {
-	kinds := []Kind{Invalid, Forbidden, Exhausted, Unroutable}
+	kinds := []Kind{Invalid, Forbidden, Exhausted, Unaddressed, Unroutable}
 	return slices.ContainsFunc(kinds, func(kind Kind) bool { return errors.Is(err, kind) })
 }
 
@@ -141,14 +144,16 @@ var ofStatus = map[int]Kind{
 	http.StatusRequestTimeout: Unavailable,
 }
 
-// spoken are the errors to which MAAS gives a text alone: others have their status (StaticIPAddressExhaustion in
-// maasserver/exceptions.py; UnroutablePowerWorkflowException in maastemporalworker/workflow/power.py, and
-// NoConnectionsAvailable and PowerProblem in models/node.py before 3.5).
+// spoken are the errors to which MAAS gives a text alone: others have their status (StaticIPAddressExhaustion and
+// IPAddressCheckFailed in maasserver/exceptions.py; UnroutablePowerWorkflowException in
+// maastemporalworker/workflow/power.py, and NoConnectionsAvailable and PowerProblem in models/node.py before 3.5).
 var spoken = map[string]Kind{
-	"No more IPs available in subnet":           Exhausted,
-	"Error determining BMC task queue":          Unroutable,
-	"No rack controllers can access the BMC of": Unroutable,
-	"Unable to reach the BMC":                   Unroutable,
+	"No more IPs available in subnet":                   Exhausted,
+	"Failed to allocate the required AUTO IP addresses": Exhausted,
+	"IP address checks failed after":                    Unaddressed,
+	"Error determining BMC task queue":                  Unroutable,
+	"No rack controllers can access the BMC of":         Unroutable,
+	"Unable to reach the BMC":                           Unroutable,
 }
 
 // kindOfError returns the kind of an error response.

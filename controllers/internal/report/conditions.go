@@ -227,6 +227,10 @@ func explainMAAS(err error) Problem {
 	case errors.Is(err, maas.Exhausted):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) +
 			": free addresses there, or give the machine another subnet", MendRetry}
+	case errors.Is(err, maas.Unaddressed):
+		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + strings.TrimSuffix(maas.Message(err), ".") +
+			": correct the reserved IPs or the links of the machine's interfaces in MAAS, and check that a rack controller " +
+			"is on its subnets", MendRetry}
 	case errors.Is(err, maas.Unroutable):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) +
 			": check that a rack controller reaches the BMC, and the machine's power parameters in MAAS", MendRetry}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -41,10 +42,12 @@ func (i *Inventory) changed(systemID string, now Observation, err error) bool {
 	return false
 }
 
-// isNews reports whether the error of a call means that the machine may not be as it was last seen.
+// isNews reports whether the error of a call means that the machine may not be as it was last seen: it was not, or MAAS
+// took a deployment back, and with it the bridges that were made on the acquired machine.
 func isNews(err error) bool {
-	return !maas.HadNoEffect(err) || errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict) ||
-		errors.Is(err, maas.Unroutable)
+	kinds := []maas.Kind{maas.NotFound, maas.Conflict, maas.Exhausted, maas.Unaddressed, maas.Unroutable}
+	return !maas.HadNoEffect(err) ||
+		slices.ContainsFunc(kinds, func(kind maas.Kind) bool { return errors.Is(err, kind) })
 }
 
 // Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/). Who reads it

@@ -24,6 +24,8 @@ var refused = map[string]struct {
 	"not sent":       {&maas.Error{Kind: maas.Unavailable, NotSent: true}, false},
 	"not found":      {&maas.Error{Kind: maas.NotFound, Status: 404}, true},
 	"in a conflict":  {&maas.Error{Kind: maas.Conflict, Status: 409}, true},
+	"no address":     {&maas.Error{Kind: maas.Exhausted, Status: 503}, true},
+	"no reserved IP": {&maas.Error{Kind: maas.Unaddressed, Status: 404}, true},
 	"lost":           {&maas.Error{Kind: maas.Unavailable}, true},
 	"a server error": {&maas.Error{Kind: maas.Unavailable, Status: 500}, true},
 }

@@ -48,3 +48,35 @@ func TestARefusedReturnIsReported(t *testing.T) {
 		t.Errorf("a machine that is gone: %v, %v", ours, err)
 	}
 }
+
+// MAAS answers 404 also for an address that is reserved for a machine, and that the machine can't have.
+func TestADeploymentThatIsNotFoundMayLackAnAddress(t *testing.T) {
+	for name, tc := range map[string]struct {
+		there bool
+		want  maas.Kind
+	}{"the machine is there": {true, maas.Unaddressed}, "the machine is gone": {false, maas.NotFound}} {
+		t.Run(name, func(t *testing.T) {
+			machine := maas.Machine{SystemID: "abc123"}
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodGet && !strings.Contains(r.URL.Path, "abc123"):
+					_, _ = w.Write([]byte("[]"))
+				case r.Method == http.MethodGet && tc.there:
+					_ = json.NewEncoder(w).Encode(machine)
+				default:
+					http.Error(w, "no", http.StatusNotFound)
+				}
+			}))
+			t.Cleanup(server.Close)
+			client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:secret"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			service := NewService(inventory.New(client, inventory.Options{}), nil)
+			_, err = service.Deploy(t.Context(), maas.Unrecorded("a test"), ownership.Identity{}, &machine, maas.DeployParams{})
+			if !errors.Is(err, tc.want) || maas.NeedsPerson(err) != tc.there || !maas.HadNoEffect(err) {
+				t.Errorf("the error is %#v", err)
+			}
+		})
+	}
+}

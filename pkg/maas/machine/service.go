@@ -9,6 +9,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -133,7 +134,7 @@ func (s *Service) Claim(
 }
 
 // Deploy installs the image on a machine that we acquired, and returns the machine: as it was, with an error.
-// maas.Conflict: the state does not allow it; read the machine again.
+// maas.Conflict: the state does not allow it; read the machine again. maas.Unaddressed: it can't have its addresses.
 func (s *Service) Deploy(
 	ctx context.Context, permit maas.Permit, id ownership.Identity, machine *maas.Machine, request maas.DeployParams,
 ) (*maas.Machine, error) {
@@ -141,8 +142,23 @@ func (s *Service) Deploy(
 	deployed, err := s.inventory.Change(machine.SystemID, func(client *maas.Client) (*maas.Machine, error) {
 		return client.DeployMachine(ctx, permit, machine.SystemID, request)
 	})
+	if errors.Is(err, maas.NotFound) {
+		err = s.unaddressed(ctx, machine.SystemID, err)
+	}
 	if err != nil {
 		return machine, fmt.Errorf("deploying machine %s: %w", machine.SystemID, err)
 	}
 	return deployed, nil
+}
+
+// unaddressed distinguishes a machine that is gone from one for which an address is reserved that it can't have: MAAS
+// answers 404 for both (StaticIPAddressUnavailable in maasserver/exceptions.py).
+func (s *Service) unaddressed(ctx context.Context, systemID string, refused error) error {
+	answer, is := errors.AsType[*maas.Error](refused)
+	if _, err := s.inventory.Read(ctx, systemID); err != nil || !is {
+		return refused
+	}
+	there := *answer
+	there.Kind = maas.Unaddressed
+	return &there
 }
