@@ -181,6 +181,7 @@ func openImage(name string) (*os.File, int64, error) {
 // explainImage returns the meaning of an error of pkg/maas/images, and the remedy.
 func explainImage(err error) (found, remedy string) {
 	var other *images.OtherContentError
+	var shared *images.SharedFileError
 	var answer *maas.Error
 	found = err.Error()
 	switch {
@@ -191,7 +192,9 @@ func explainImage(err error) (found, remedy string) {
 		return found, "wait, if somebody uploads it right now; otherwise --replace drops it"
 	case guard.Is[*images.ArchitectureError](err):
 		return found, "put the architecture into the names, or upgrade MAAS to 3.6.3 or 3.7.1"
-	case guard.Is[*images.SharedFileError](err):
+	case errors.As(err, &shared) && shared.Image.IsMisnamed():
+		return found, "delete that image in MAAS, which can't deploy it under this name; then run the command again"
+	case shared != nil:
 		return found, "use that image"
 	case guard.Is[*images.PieceError](err):
 		return found, "make sure that MAAS's disk has room, and that nobody else uploads it; then run the command " +

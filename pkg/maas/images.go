@@ -26,7 +26,7 @@ type Image struct {
 	ID int `json:"id"`
 	// Type is Synced or Uploaded.
 	Type string `json:"type"`
-	// Name is osystem/series, or the bare name of an uploaded image.
+	// Name is osystem/series, or the bare name of an uploaded image: see IsMisnamed.
 	Name string `json:"name"`
 	// Architecture is amd64/generic, amd64/ga-22.04 and so on.
 	Architecture string `json:"architecture"`
@@ -180,6 +180,12 @@ func (i Image) DeployName() string {
 	return CustomImage + i.Name
 }
 
+// IsMisnamed reports whether MAAS does not find the image when it deploys a machine: 3.8 and newer keep a name that was
+// uploaded as custom/NAME, and search for NAME (get_resource_for in maasserver/models/bootresource.py).
+func (i Image) IsMisnamed() bool {
+	return i.Type == ImageUploaded && strings.HasPrefix(i.Name, CustomImage)
+}
+
 // Processor returns the main part of the architecture: amd64.
 func (i Image) Processor() string {
 	processor, _, _ := strings.Cut(i.Architecture, "/")
@@ -190,5 +196,6 @@ func (i Image) Processor() string {
 // series or name, or Ubuntu's version (22.04).
 func (i Image) Answers(name string) bool {
 	series := path.Base(name)
-	return path.Base(i.Name) == series || slices.Contains(strings.Split(i.Subarches, ","), "ga-"+series)
+	return !i.IsMisnamed() &&
+		(path.Base(i.Name) == series || slices.Contains(strings.Split(i.Subarches, ","), "ga-"+series))
 }

@@ -24,7 +24,7 @@ func imageContent(t *testing.T) (content []byte, digest string) {
 // newImage makes a boot resource without content; it is removed when the case ends.
 func (m *maas) newImage(t *testing.T, pairs ...string) *answer {
 	t.Helper()
-	got := m.create(t, "boot-resources/", withDefaults(pairs, "name", "custom/"+uniqueName(), "architecture", m.architecture(t))...)
+	got := m.create(t, "boot-resources/", withDefaults(pairs, "name", uniqueName(), "architecture", m.architecture(t))...)
 	if got.status == http.StatusCreated {
 		var image object
 		got.into(t, &image)
@@ -296,10 +296,28 @@ func TestIncompleteImageIsDeployedInVain(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
 		image, _ := createdImage(t, m.newImage(t, "sha256", digest, "size", "3000"))
-		name := "custom/" + strings.TrimPrefix(image.str("name"), "custom/")
-		got := m.deploy(t, m.vm(t), "distro_series", name).object(t)
+		got := m.deploy(t, m.vm(t), "distro_series", "custom/"+image.str("name")).object(t)
 		if got.str("status_name") != "Deploying" || got.str("osystem") != "custom" {
 			t.Errorf("%s with %s, want Deploying with custom", got.str("status_name"), got.str("osystem"))
+		}
+	})
+}
+
+// clean_name of BootResourceForm in maasserver/forms keeps custom/ from 3.8 on, and get_resource_for in
+// models/bootresource.py finds a custom image by its bare name alone.
+func TestImageThatKeepsCustomInItsNameIsNotDeployed(t *testing.T) {
+	each(t, func(t *testing.T, m *maas) {
+		_, digest := imageContent(t)
+		name, vm := "custom/"+uniqueName(), m.vm(t)
+		createdImage(t, m.newImage(t, "name", name, "sha256", digest, "size", "3000"))
+		got := m.deploy(t, vm, "distro_series", name)
+		if !m.facts.imageNamesAsSent {
+			got.object(t)
+			return
+		}
+		got.refuses(t, http.StatusBadRequest, "Deployment operating system "+name+" is unavailable for "+vm.str("architecture"))
+		if after := m.machine(t, vm.str("system_id")); after.str("status_name") != "Ready" {
+			t.Errorf("%s after the refusal, want Ready", after.str("status_name"))
 		}
 	})
 }

@@ -50,7 +50,7 @@ domains: [{name: maas.sim}, {name: ext.sim, authoritative: false}]
 subnets:
 - {cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true, dynamic_ranges: [{start: 10.77.0.200, end: 10.77.0.254}]}
 - {cidr: 10.78.0.0/30, fabric: other}
-images: [{name: ubuntu/jammy}, {name: custom/u-2204-k8s}]
+images: [{name: ubuntu/jammy}, {name: u-2204-k8s, uploaded: true}]
 machines:
 - {names: [metal-a, metal-b], zone: zone-a, pool: capi, cores: 8, memory: 32768, disks: [100]}
 - {names: [metal-c], cores: 4, memory: 16384, disks: [100]}

@@ -47,13 +47,13 @@ func (e *IncompleteError) Error() string {
 
 // SharedFileError means that another image has the same content, in a file that this version of MAAS would spoil.
 type SharedFileError struct {
-	Name, Architecture string
-	Version            maas.Version
+	Image   maas.Image
+	Version maas.Version
 }
 
 func (e *SharedFileError) Error() string {
-	return fmt.Sprintf("MAAS has the same file as image %s for %s, and MAAS %s would delete it there", e.Name,
-		e.Architecture, e.Version)
+	return fmt.Sprintf("MAAS has the same file as image %s for %s, and MAAS %s would delete it there",
+		e.Image.Name, e.Image.Architecture, e.Version)
 }
 
 // PieceError means that MAAS refused a piece: what it has is not the beginning of the file, for example because two

@@ -124,7 +124,7 @@ func namesakeOf(same []maas.Image) string {
 	first := ""
 	for _, image := range same {
 		switch {
-		case image.Type != maas.ImageUploaded || strings.Contains(BareName(image.Name), "/"):
+		case image.Type != maas.ImageUploaded || strings.Contains(image.Name, "/"):
 		case first == "":
 			first = image.Processor()
 		case image.Processor() != first:

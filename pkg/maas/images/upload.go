@@ -71,7 +71,7 @@ func (s *Service) begin(ctx context.Context, permit maas.Permit, region region, 
 	var same *maas.Image
 	var others []maas.Image
 	for i, image := range all {
-		isNamed := BareName(image.Name) == u.Name
+		isNamed := image.Name == u.Name
 		switch {
 		case image.Type != maas.ImageUploaded:
 		case isNamed && image.Architecture == u.Architecture:
@@ -121,7 +121,7 @@ func (s *Service) create(
 				return detail, fmt.Errorf("reading image %s: %w", image.Name, err)
 			}
 			if there, found := fileOf(detail); found && there.SHA256 == u.SHA256 {
-				return detail, &SharedFileError{image.Name, image.Architecture, region.version}
+				return detail, &SharedFileError{image, region.version}
 			}
 		}
 	}

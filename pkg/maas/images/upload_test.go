@@ -217,6 +217,7 @@ func TestMixedUploadBeginsAnew(t *testing.T) {
 		b := newBed(t, version)
 		file := content(1)
 		u := uploadOf(file)
+		u.Name = BareName(u.Name)
 		detail, err := b.client.CreateImage(t.Context(), permit, u.CreateImageParams)
 		if err != nil {
 			t.Fatal(err)
@@ -272,6 +273,37 @@ func TestSameFileUnderAnotherName(t *testing.T) {
 			t.Errorf("MAAS %s: %+v, %v", version, result, err)
 		}
 		b.must(file, uploadOf(file))
+	}
+}
+
+// MAAS 3.8 and newer keep custom/ in a name that other clients upload, and do not find the image when they deploy it.
+func TestAnImageThatMAASCannotFindIsNotTheSame(t *testing.T) {
+	for _, version := range []string{"3.8", "4.0"} {
+		b := newBed(t, version)
+		file, other := content(1), content(2)
+		theirs := uploadOf(file)
+		made, err := b.client.CreateImage(t.Context(), permit, theirs.CreateImageParams)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, _ := fileOf(made)
+		if err := b.client.UploadImagePiece(t.Context(), permit, made.ID, there.ID(), file); err != nil {
+			t.Fatal(err)
+		}
+		var misnamed *machine.ImageError
+		if err := b.Check(t.Context(), "custom/u", "amd64"); !errors.As(err, &misnamed) || !misnamed.Misnamed {
+			t.Errorf("MAAS %s: the check says %v", version, err)
+		}
+		var shared *SharedFileError
+		if _, err := b.ensure(file, theirs); !errors.As(err, &shared) || !shared.Image.IsMisnamed() {
+			t.Errorf("MAAS %s: the same file: %v", version, err)
+		}
+		if result := b.must(other, uploadOf(other)); result.Already || result.Image.Name != "u" || result.Image.ID == made.ID {
+			t.Errorf("MAAS %s: another file: %+v", version, result)
+		}
+		if err := b.Check(t.Context(), "custom/u", "amd64"); err != nil {
+			t.Errorf("MAAS %s: with the new image, the check says %v", version, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -29,12 +30,18 @@ type ImageError struct {
 	Others, There []string
 	// Incomplete: MAAS has the image, and not all of its files. It would deploy it in vain.
 	Incomplete bool
+	// Misnamed: MAAS has it as custom/NAME, and can't deploy it: see maas.Image.IsMisnamed.
+	Misnamed bool
 }
 
 func (e *ImageError) Error() string {
 	if e.Incomplete {
 		return fmt.Sprintf("spec.image: MAAS has image %s, but not all of its files: wait until its import or upload is "+
 			"complete, or upload it again", e.Image)
+	}
+	if e.Misnamed {
+		return fmt.Sprintf("spec.image: MAAS has image %s with custom/ in its name, and can't deploy it: delete it in MAAS, "+
+			"and upload it under its name without custom/", e.Image)
 	}
 	if len(e.Others) > 0 {
 		return fmt.Sprintf("spec.image: MAAS has image %s for %s, not for %s: import or upload it, or change "+
@@ -110,6 +117,10 @@ func (s *Service) Processors(ctx context.Context, name string) ([]string, error)
 func Lacks(images []maas.Image, name, wanted string) *ImageError {
 	missing := &ImageError{Image: name, Architecture: wanted}
 	for _, image := range images {
+		if image.IsMisnamed() {
+			missing.Misnamed = missing.Misnamed || path.Base(image.Name) == path.Base(name)
+			continue
+		}
 		if !image.Answers(name) {
 			missing.There = append(missing.There, image.DeployName())
 			continue
@@ -121,6 +132,7 @@ func Lacks(images []maas.Image, name, wanted string) *ImageError {
 	}
 	slices.Sort(missing.Others)
 	slices.Sort(missing.There)
+	missing.Misnamed = missing.Misnamed && len(missing.Others) == 0
 	missing.Others, missing.There = slices.Compact(missing.Others), slices.Compact(missing.There)
 	return missing
 }
