@@ -23,8 +23,9 @@ type ReserveParams struct {
 }
 
 // ReserveAddress reserves an address for the key's user (POST ipaddresses/ op=reserve). NotFound: the address is in
-// use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range. Invalid: it
-// lies in no subnet, or there is no such subnet. Unavailable with status 503: the subnet is full.
+// use, or in a reserved range, or MAAS does not serve the domain. Forbidden: it lies in a dynamic range, or the key's
+// user may not use the domain. Invalid: it lies in no subnet, or there is no such subnet. Exhausted: the subnet is
+// full.
 func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReserveParams) (IPAddress, error) {
 	form := formOf("ip", p.IP, "subnet", p.Subnet, "hostname", p.FQDN)
 	return ask[IPAddress](ctx, c, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form,
@@ -39,13 +40,17 @@ func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, f
 		nil)
 }
 
-// IPRangeReserved is the type of an IPRange in which MAAS allocates no addresses; machines may have static addresses
-// there.
-const IPRangeReserved = "reserved"
+// Types of an IPRange.
+const (
+	// IPRangeReserved: MAAS allocates no addresses there; machines may have static addresses.
+	IPRangeReserved = "reserved"
+	// IPRangeDynamic: MAAS hands the addresses out by DHCP.
+	IPRangeDynamic = "dynamic"
+)
 
 // IPRange is a part of a subnet that an operator set aside.
 type IPRange struct {
-	Type  string `json:"type"` // reserved or dynamic
+	Type  string `json:"type"`
 	Start string `json:"start_ip"`
 	End   string `json:"end_ip"`
 }
@@ -58,8 +63,8 @@ func (c *Client) ListIPRanges(ctx context.Context) ([]IPRange, error) {
 	return askAll[IPRange](ctx, c, "ipranges/")
 }
 
-// AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. It gives such an address
-// away.
+// AddressDiscovered is the type of a SubnetAddress that MAAS has only seen in the network. MAAS reserves such an
+// address for a user, but does not link it as a static one (_link_subnet_static in maasserver/models/interface.py).
 const AddressDiscovered = 6
 
 // SubnetAddress is an address of a subnet that something has.

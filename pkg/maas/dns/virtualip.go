@@ -73,9 +73,8 @@ func (s *Service) ReserveVirtualIP(
 		return "", withoutDomain(fqdn)
 	case errors.Is(err, maas.NotFound):
 		return "", s.taken(ctx, address, err)
-	case errors.Is(err, maas.Forbidden):
-		return "", &VirtualIPError{Problem: address + " is in a dynamic range of MAAS, where DHCP may give it away: use an " +
-			"address outside of it"}
+	case errors.Is(err, maas.Forbidden) && address != "":
+		return "", s.forbidden(ctx, address, err)
 	case errors.Is(err, maas.Invalid):
 		return "", s.outside(ctx, err)
 	case errors.As(err, &failure) && failure.Status == http.StatusServiceUnavailable && address == "":
@@ -87,15 +86,11 @@ func (s *Service) ReserveVirtualIP(
 // taken explains a status with which MAAS reports two cases: something has the address, or it is in a range that MAAS
 // reserves for others.
 func (s *Service) taken(ctx context.Context, address string, cause error) error {
-	ranges, err := s.inventory.Client().ListIPRanges(ctx)
+	isReserved, err := s.isIn(ctx, maas.IPRangeReserved, address)
 	if err != nil {
-		return errors.Join(cause, fmt.Errorf("reading MAAS's IP ranges: %w", err))
+		return errors.Join(cause, err)
 	}
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return fmt.Errorf("reading the address: %w", err)
-	}
-	if slices.ContainsFunc(ranges, func(r maas.IPRange) bool { return r.Type == maas.IPRangeReserved && r.Contains(ip) }) {
+	if isReserved {
 		return &VirtualIPError{Problem: fmt.Sprintf(
 			"%s is in a reserved range of MAAS, of which it reserves nothing for us: use an address outside of it, or make "+
 				"the range smaller (MAAS: %s)",
@@ -103,6 +98,30 @@ func (s *Service) taken(ctx context.Context, address string, cause error) error 
 	}
 	return &VirtualIPError{InUse: true, Problem: fmt.Sprintf(
 		"%s is in use by something else: free it in MAAS, or use another address (MAAS: %s)", address, maas.Message(cause))}
+}
+
+// forbidden explains a status with which MAAS reports two cases: the address is in a dynamic range, or the key's user
+// may not use the domain.
+func (s *Service) forbidden(ctx context.Context, address string, cause error) error {
+	isDynamic, err := s.isIn(ctx, maas.IPRangeDynamic, address)
+	if err != nil || !isDynamic {
+		return errors.Join(fmt.Errorf("reserving a virtual IP: %w", cause), err)
+	}
+	return &VirtualIPError{Problem: address + " is in a dynamic range of MAAS, where DHCP may give it away: use an " +
+		"address outside of it"}
+}
+
+// isIn reports whether an address is in an IP range of this type.
+func (s *Service) isIn(ctx context.Context, kind, address string) (bool, error) {
+	ranges, err := s.inventory.Client().ListIPRanges(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading MAAS's IP ranges: %w", err)
+	}
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return false, fmt.Errorf("reading the address: %w", err)
+	}
+	return slices.ContainsFunc(ranges, func(r maas.IPRange) bool { return r.Type == kind && r.Contains(ip) }), nil
 }
 
 // outside explains that MAAS has no subnet for the address.

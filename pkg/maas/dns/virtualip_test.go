@@ -4,6 +4,7 @@ package dns
 
 import (
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -195,5 +196,29 @@ func TestServiceUnavailableIsNotAlwaysAFullSubnet(t *testing.T) {
 	}
 	if got, err := b.ours.VirtualIP(t.Context(), virtualName, ""); err != nil || slices.Contains(got, virtualIP) {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// MAAS forbids an address in a dynamic range, and any address to a user who may not use the domain.
+func TestOnlyAnAddressInADynamicRangeIsToldToBeInOne(t *testing.T) {
+	for name, tc := range map[string]struct {
+		address, subnet string
+		isDynamic       bool
+	}{
+		"in a dynamic range": {"10.77.0.210", "", true},
+		"in none":            {virtualIP, "", false},
+		"any":                {"", "10.77.0.0/24", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newVirtualBed(t, "3.8")
+			if _, err := b.maas.AddFault(simulator.Fault{Op: "reserve", Status: http.StatusForbidden, Body: "no"}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := b.ours.ReserveVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, tc.address, tc.subnet)
+			var told *VirtualIPError
+			if errors.As(err, &told) != tc.isDynamic || errors.Is(err, maas.Forbidden) == tc.isDynamic {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
