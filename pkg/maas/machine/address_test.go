@@ -375,3 +375,31 @@ func TestTheBootInterfaceIsWhatCarriesItsAddress(t *testing.T) {
 		t.Errorf("a machine without interfaces has %v", got)
 	}
 }
+
+// MAAS refuses a static address that it has only seen in the network.
+func TestAnAddressThatMAASHasSeenIsTaken(t *testing.T) {
+	const seen = "10.77.0.50"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Query().Get("op") == "ip_addresses":
+			_ = json.NewEncoder(w).Encode([]maas.SubnetAddress{{IP: seen, Type: maas.AddressDiscovered}})
+		case r.URL.Query().Get("op") != "":
+			_, _ = w.Write([]byte("[]"))
+		default:
+			_ = json.NewEncoder(w).Encode([]maas.Subnet{{ID: 1, CIDR: "10.77.0.0/24"}})
+		}
+	}))
+	t.Cleanup(server.Close)
+	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := NewService(inventory.New(client, inventory.Options{}), nil)
+	for address, taken := range map[string]bool{seen: true, "10.77.0.51": false} {
+		var refused *AddressError
+		err := service.CheckNICs(t.Context(), []NIC{{Mode: maas.LinkModeStatic, Address: address}}, nil)
+		if errors.As(err, &refused) != taken || taken && refused.Problem != AddressInUse {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (s *Service) checkFree(
 	}
 	for _, a := range use.Addresses {
 		isOwn := own != nil && own(a)
-		if a.Type != maas.AddressDiscovered && !isOwn && maas.SameAddress(a.IP, address) {
+		if !isOwn && maas.SameAddress(a.IP, address) {
 			return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + holder(a) +
 				": free it in MAAS, or use another one"}
 		}
@@ -184,6 +184,8 @@ func holder(a maas.SubnetAddress) string {
 		return "the machine " + a.Node.Hostname
 	case a.User != "":
 		return "a reservation of the user " + a.User
+	case a.Type == maas.AddressDiscovered:
+		return "something that MAAS has seen in the network"
 	}
 	return "something else in MAAS"
 }
