@@ -78,11 +78,13 @@ const (
 	MAASUnavailableReason = "MAASUnavailable"
 
 	// MAASRefusedReason: MAAS responds, but refuses. The message is MAAS's own: a locked machine, a key without [the
-	// right](security.md#the-least-key) (403), a subnet without a free address, a BMC that no rack controller reaches.
+	// right](security.md#the-least-key) (403), a subnet without a free address, a reserved IP that the machine can't
+	// have, a BMC that no rack controller reaches.
 	//   - Provider: retries every 30 seconds to a minute, and not sooner when something else wakes the object. Bare
 	//     metal that waits for a person is [given back for now](#givenbackfornow) after 15 minutes.
-	//   - You: follow the message. Without an address: free some in MAAS, or make the subnet or its ranges wider.
-	//     Without a way to the BMC: check the rack controllers and the machine's power parameters.
+	//   - You: follow the message. Without an address: free some in MAAS, or make the subnet or its ranges wider. With a
+	//     reserved IP: link the interface to its subnet, or delete the reservation. Without a way to the BMC: check the
+	//     rack controllers and the machine's power parameters.
 	MAASRefusedReason = "MAASRefused"
 
 	// NotReadyReason: anything else, as the message says; often an error of the management cluster's API. "not
@@ -132,8 +134,9 @@ const (
 	TagNotFoundReason = "TagNotFound"
 
 	// ImageNotFoundReason: MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of
-	// its files; or the LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing
-	// was acquired for it.
+	// its files, or only as `custom/NAME`, which [MAAS 3.8 and newer can't deploy](image-upload.md#upload); or the
+	// LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing was acquired for
+	// it.
 	//   - Provider: looks again every 30 seconds.
 	//   - You: compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, [upload your
 	//     own](image-upload.md), to [LXDHosts](image-upload.md#images-on-lxdhosts) too, or correct the name in the
@@ -240,7 +243,8 @@ const (
 	//   - You: delete the claim if nobody needs it, else the Machine: the next one has another name.
 	IPAddressClaimNotOursReason = "IPAddressClaimNotOurs"
 
-	// StaticIPInUseReason: something in MAAS has the address: a machine, a device, a reservation.
+	// StaticIPInUseReason: something in MAAS has the address: a machine, a device, a reservation, or what MAAS has seen
+	// in the network.
 	//   - Provider: checks again about once a minute.
 	//   - You: the subnet's page in MAAS shows who has it. In a rollout with a fixed `staticIP` it is the old machine:
 	//     change the address with the rollout, or use a pool.

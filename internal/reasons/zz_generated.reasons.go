@@ -38,8 +38,8 @@ var all = map[string]Reason{
 		You:   "check whether MAAS responds, from where the manager runs: `kubectl run maas --rm -i --restart=Never --image=curlimages/curl -- -sS http://maas.example.com:5240/MAAS/api/2.0/version/`.",
 	},
 	"MAASRefused": {
-		Means: "MAAS responds, but refuses. The message is MAAS's own: a locked machine, a key without the right (403), a subnet without a free address, a BMC that no rack controller reaches.",
-		You:   "follow the message. Without an address: free some in MAAS, or make the subnet or its ranges wider. Without a way to the BMC: check the rack controllers and the machine's power parameters.",
+		Means: "MAAS responds, but refuses. The message is MAAS's own: a locked machine, a key without the right (403), a subnet without a free address, a reserved IP that the machine can't have, a BMC that no rack controller reaches.",
+		You:   "follow the message. Without an address: free some in MAAS, or make the subnet or its ranges wider. With a reserved IP: link the interface to its subnet, or delete the reservation. Without a way to the BMC: check the rack controllers and the machine's power parameters.",
 	},
 	"NotReady": {
 		Means: "anything else, as the message says; often an error of the management cluster's API. \"not reconciled yet\" is normal in the first seconds.",
@@ -66,7 +66,7 @@ var all = map[string]Reason{
 		You:   "create it (`maas admin tags create name=NAME`) and put it on machines, or correct the MaasMachineTemplate.",
 	},
 	"ImageNotFound": {
-		Means: "MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of its files; or the LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing was acquired for it.",
+		Means: "MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of its files, or only as `custom/NAME`, which MAAS 3.8 and newer can't deploy; or the LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing was acquired for it.",
 		You:   "compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, upload your own, to LXDHosts too, or correct the name in the MaasMachineTemplate.",
 	},
 	"SpecImpossible": {
@@ -126,7 +126,7 @@ var all = map[string]Reason{
 		You:   "delete the claim if nobody needs it, else the Machine: the next one has another name.",
 	},
 	"StaticIPInUse": {
-		Means: "something in MAAS has the address: a machine, a device, a reservation.",
+		Means: "something in MAAS has the address: a machine, a device, a reservation, or what MAAS has seen in the network.",
 		You:   "the subnet's page in MAAS shows who has it. In a rollout with a fixed `staticIP` it is the old machine: change the address with the rollout, or use a pool.",
 	},
 	"StaticIPOutsideSubnets": {
