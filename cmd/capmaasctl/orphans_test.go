@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -17,16 +16,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -40,57 +34,6 @@ machines: [{names: [metal-a, metal-b, metal-c, metal-d], zone: zone-a, cores: 8,
 vm_hosts: [{name: lxd-a, zone: zone-a, cores: 8, memory: 16384, storage_pools: [{name: default, size: 500}]}]
 timings: {vm_host_sync: 24h, power_poll: 24h}
 `
-
-// kubernetes is a management cluster: a real API server with the CRDs.
-type kubernetes struct {
-	client     client.Client
-	kubeconfig string
-	id         string // of the management cluster
-}
-
-func newKubernetes(t *testing.T) kubernetes {
-	t.Helper()
-	server, err := controlplane.Start(t.Context(), controlplane.Options{Dir: filepath.Join(t.TempDir(), "data"), LogDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
-		filepath.Join("..", "..", "charts", "capmaas", "files", "crds"),
-		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
-		filepath.Join(strings.TrimSpace(string(module)), "controlplane", "kubeadm", "config", "crd", "bases"),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k := kubernetes{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	if err := server.WriteKubeconfig(k.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	if k.client, err = client.New(server.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	system := &corev1.Namespace{}
-	if err := k.client.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
-		t.Fatal(err)
-	}
-	k.id = string(system.UID)
-	return k
-}
 
 // orphanBed is a MAAS, and a namespace with a MaasCluster.
 type orphanBed struct {
