@@ -50,36 +50,38 @@ func TestWhatMAASGaveUpIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A compose that MAAS aborted may have created the VM: the manager looks for it before it composes another one, and
-// before it removes the finalizer.
+// A compose that MAAS aborted, or that failed, may have created the VM, of which MAAS does not know: the manager looks for it
+// before it composes another one, and before it removes the finalizer.
 func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 	t.Parallel()
-	for name, deleted := range map[string]bool{"before another is made": false, "when its machine is deleted": true} {
+	for name, tc := range map[string]struct{ failed, deleted bool }{
+		"before another is made":                     {},
+		"when its machine is deleted":                {deleted: true},
+		"of one that failed, before another is made": {failed: true},
+		"of one that failed, when it is deleted":     {failed: true, deleted: true},
+	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			w.provisioned(w.newCluster())
-			lose := func(loses bool) {
-				for _, host := range w.maas.VMHosts() {
-					w.maas.BreakVMHost(host.Name, false, loses)
+			w.hostsLose(true)
+			if !tc.failed {
+				if _, err := w.maas.AddFault(busy("compose")); err != nil {
+					t.Fatal(err)
 				}
-			}
-			lose(true)
-			if _, err := w.maas.AddFault(busy("compose")); err != nil {
-				t.Fatal(err)
 			}
 			m := w.newMachine("md-0", false, vm)
 			w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })
-			lose(false)
-			if deleted {
-				w.beginDeletion(m)
-				w.goes(m)
-				w.noVMs()
-				return
+			w.hostsLose(false)
+			if !tc.deleted {
+				w.deployed(m)
+				if vms := w.vmsOnHosts(); len(vms) != 1 || w.count("compose") != 1 {
+					t.Errorf("the hosts have %v after %d composes, want the one VM", vms, w.count("compose"))
+				}
 			}
-			w.deployed(m)
-			if vms := w.vmsOnHosts(); len(vms) != 1 || w.count("compose") != 1 {
-				t.Errorf("the hosts have %v after %d composes, want the one VM", vms, w.count("compose"))
-			}
+			w.beginDeletion(m)
+			w.goes(m)
+			w.noVMs()
 		})
 	}
 }

@@ -594,22 +594,8 @@ func (w *world) asked(endpoint, op string) int {
 	return n
 }
 
-func TestANodeWithoutLXDIsNamed(t *testing.T) {
-	t.Parallel()
-	w, cluster := hostWorld(t)
-	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
-	_, err := lxdnode.Connect(t.Context(), lxdnode.Sockets(t.TempDir()+"/none,"+t.TempDir()+"/none")...)
-	node := w.joined(m)
-	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotInstalled", err.Error())
-	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: "+err.Error())
-	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
-	w.delete(m)
-	w.deleteCluster(cluster)
-}
-
-// A pod that does not start can't report it.
-func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
+// A node where the initializer's pod does not start, which can't report it, and one without LXD.
+func TestANodeThatDoesNotBecomeAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
 	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
@@ -631,6 +617,10 @@ func TestANodeWhereTheInitializerDoesNotStartIsNamed(t *testing.T) {
 	if err := w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
+	_, err := lxdnode.Connect(t.Context(), lxdnode.Sockets(t.TempDir()+"/none,"+t.TempDir()+"/none")...)
+	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotInstalled", err.Error())
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: "+err.Error())
+	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 	w.delete(m)
 	w.deleteCluster(cluster)
 }

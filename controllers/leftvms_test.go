@@ -77,6 +77,7 @@ func TestAVMThatADeadHostKeptIsDeletedWhenTheHostIsBack(t *testing.T) {
 	m := w.deployedVM()
 	dead := m.Status.LXDHost
 	host := w.leftOn(m)
+	w.eventsOf(m, "VMMayRemain", m.Status.Hostname, dead, "remembers it")
 	w.stopManager() // What is left is not only in memory.
 	w.startManager()
 	w.maas.BreakVMHost(dead, false, false)
@@ -109,6 +110,8 @@ func TestAnLXDHostThatRemembersNothingHoldsNoVM(t *testing.T) {
 			w.maas.BreakVMHost(m.Status.LXDHost, true, false)
 			w.beginDeletion(m)
 			w.goes(m)
+			w.eventsOf(m, "VMMayRemain", m.Status.Hostname, m.Status.LXDHost, "capmaasctl orphans")
+			w.isLeft(m)
 		})
 	}
 }

@@ -35,6 +35,13 @@ func (w *world) vmsOnHosts() (vms []string) {
 	return vms
 }
 
+// hostsLose lets all VM hosts lose what MAAS asks them for, or not any more.
+func (w *world) hostsLose(losing bool) {
+	for _, host := range w.maas.VMHosts() {
+		w.maas.BreakVMHost(host.Name, false, losing)
+	}
+}
+
 // noVMs checks that neither MAAS nor a host has a VM.
 func (w *world) noVMs() {
 	w.t.Helper()
@@ -137,37 +144,6 @@ func TestAVMThatItsHostKeepsIsDeletedUntilItIsGone(t *testing.T) {
 	w.noVMs()
 }
 
-func TestAVMOnAnUnreachableHostIsFoundLater(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	m := w.deployedVM()
-	host := m.Status.LXDHost
-	w.maas.BreakVMHost(host, true, false)
-	w.beginDeletion(m)
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
-	if _, there := w.maas.Machine(m.Spec.SystemID); there {
-		t.Fatal("MAAS still has the VM")
-	}
-	w.maas.BreakVMHost(host, false, false)
-	w.goes(m)
-	w.noVMs()
-}
-
-// A replacement must not wait for a dead host for ever, and a restart of the manager must not restart the wait.
-func TestADeadHostIsGivenUpAfterAWhile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(w *world) { w.hostTimeout = 2 * time.Second })
-	m := w.deployedVM()
-	host, name := m.Status.LXDHost, m.Status.Hostname
-	w.maas.BreakVMHost(host, true, false)
-	w.beginDeletion(m)
-	w.goes(m)
-	w.eventsOf(m, "VMMayRemain", name, host, "capmaasctl orphans")
-	if vms := w.vmsOnHosts(); !slices.Contains(vms, name+"@"+host) {
-		t.Errorf("the hosts have %v", vms)
-	}
-}
-
 // The record of the VM's host survives the manager that deleted the VM, and the loss of the status.
 func TestAVMIsVerifiedAfterARestart(t *testing.T) {
 	t.Parallel()
@@ -177,6 +153,9 @@ func TestAVMIsVerifiedAfterARestart(t *testing.T) {
 	w.maas.BreakVMHost(host, true, false)
 	w.beginDeletion(m)
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
+	if _, there := w.maas.Machine(m.Spec.SystemID); there {
+		t.Fatal("MAAS still has the VM")
+	}
 	w.stopManager()
 	w.patchStatus(m, func() { m.Status = infrav1.MaasMachineStatus{} })
 	w.maas.BreakVMHost(host, false, false)
@@ -284,45 +263,6 @@ func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
 	w.noVMs()
 }
 
-// The response to a compose reports a failure, but the VM exists, unknown to MAAS.
-func TestAVMThatMAASDoesNotKnowOfIsFoundBeforeAnotherIsMade(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	for _, host := range w.maas.VMHosts() {
-		w.maas.BreakVMHost(host.Name, false, true)
-	}
-	m := w.newMachine("md-0", false, vm)
-	w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })
-	for _, host := range w.maas.VMHosts() {
-		w.maas.BreakVMHost(host.Name, false, false)
-	}
-	w.deployed(m)
-	if vms := w.vmsOnHosts(); len(vms) != 1 || w.count("compose") != 1 {
-		t.Errorf("the hosts have %v after %d composes, want the one VM", vms, w.count("compose"))
-	}
-	w.delete(m)
-	w.noVMs()
-}
-
-func TestAVMThatMAASDoesNotKnowOfIsDeletedWithItsMachine(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	for _, host := range w.maas.VMHosts() {
-		w.maas.BreakVMHost(host.Name, false, true)
-	}
-	m := w.newMachine("md-0", false, vm)
-	w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })
-	w.beginDeletion(m)
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMCameBackReason)
-	for _, host := range w.maas.VMHosts() {
-		w.maas.BreakVMHost(host.Name, false, false)
-	}
-	w.goes(m)
-	w.noVMs()
-}
-
 // A host creates a VM, reports a failure, and becomes unreachable. The machine gets another VM elsewhere. Then an
 // operator makes MAAS refresh the host: MAAS registers the first VM under another name, because its own name is taken.
 func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
@@ -385,9 +325,7 @@ func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 	w.await("it is released", m, is("New"))
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=commission", url.Values{"testing_scripts": {"none"}})
 	w.await("it is commissioned", m, is("Ready"))
-	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
-		t.Fatal(err)
-	}
+	w.allocateAs("somebody", id)
 	w.beginDeletion(m)
 	w.startManager()
 	w.goes(m)
@@ -413,9 +351,7 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 		taken, _ := w.maas.Machine(id)
 		return taken.Status == "Ready"
 	})
-	if _, err := w.maasClient().AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: id, AgentName: "somebody"}); err != nil {
-		t.Fatal(err)
-	}
+	w.allocateAs("somebody", id)
 	w.beginDeletion(m)
 	w.startManager()
 	w.goes(m)
@@ -431,9 +367,7 @@ func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError}); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, host := range w.maas.VMHosts() {
-		w.maas.BreakVMHost(host.Name, false, true)
-	}
+	w.hostsLose(true)
 	m = w.newMachine("md-0", false, vm)
 	w.await("a VM is made", m, func(context.Context) bool {
 		vms := w.vmsOnHosts()
@@ -442,9 +376,7 @@ func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 		}
 		return len(vms) > 0
 	})
-	for _, host := range w.maas.VMHosts() {
-		w.maas.BreakVMHost(host.Name, false, false)
-	}
+	w.hostsLose(false)
 	w.deployed(m)
 	return m, spare
 }
