@@ -257,14 +257,9 @@ func leadHost(l *life.Life) {
 // leadHostWithoutVMHosts runs a host cluster of one machine after MAAS was upgraded to a version without VM hosts.
 func leadHostWithoutVMHosts(t *testing.T, box *sandbox.Sandbox) {
 	t.Helper()
-	if err := box.MAAS.Upgrade("3.8"); err != nil {
-		t.Fatal(err)
-	}
-	leadLeast(t, box, true)
 	if err := box.MAAS.Upgrade("4.0"); err != nil {
 		t.Fatal(err)
 	}
-	leadLeast(t, box, false)
 	l := life.Begin(t, box, "direct")
 	createHost(l, keyOf(t, box, nodesUser))
 	hosts := &infrav1.LXDHostList{}
