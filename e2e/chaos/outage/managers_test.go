@@ -17,27 +17,8 @@ import (
 // leaderTimeout bounds the time without a leader.
 const leaderTimeout = 3 * time.Minute
 
-// One leader dies when MAAS composes, and the next when MAAS releases: the other continues.
-func TestLeaderDies(t *testing.T) {
-	w := newWorld(t)
-	w.twoManagers()
-	c := w.cluster(life.Namespace, "leader")
-	died := make(chan string, 2)
-	kill := func() { died <- w.kill(w.leader()) }
-	w.after("compose", kill)
-	c.add(machine{name: "leader-a", vm: true, staticIP: "10.77.0.63"}, machine{name: "leader-b", vm: true, worker: true},
-		machine{name: "leader-c", worker: true}, machine{name: "leader-d", worker: true})
-	c.awaitRunning("leader-a", "leader-b", "leader-c", "leader-d")
-	c.settled()
-	w.leader()
-	w.after("release", kill)
-	w.end(c)
-	if len(died) != 2 {
-		t.Errorf("%d leaders died, want one in the creation and one in the deletion", len(died))
-	}
-}
-
-// A leader that is stopped for longer than its lease continues its work when it resumes.
+// A leader is stopped for longer than its lease, as one that dies: the other manager continues its work. It gives up when it
+// resumes.
 func TestLeaderSleeps(t *testing.T) {
 	w := newWorld(t)
 	w.twoManagers()
@@ -88,13 +69,6 @@ func (w *world) leader() (leads kubelet.Container) {
 		w.Error(err)
 	}
 	return leads
-}
-
-func (w *world) kill(c kubelet.Container) (pod string) {
-	if err := box.Kubelet.Kill(sandbox.ManagerContainer, c.Pod); err != nil {
-		w.Error(err)
-	}
-	return c.Pod
 }
 
 func (w *world) signal(c kubelet.Container, signal syscall.Signal) {
