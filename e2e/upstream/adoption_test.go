@@ -24,7 +24,7 @@ var _ = describe("KCPAdoptionSpec", "default", func(ctx context.Context) {
 			Flavor: ptr.To(flavorAdoption),
 		}
 	})
-}, quick...)
+})
 
 // adopt has a control plane made without a KubeadmControlPlane, by the objects of the first step, and adopted by that of
 // the second.
