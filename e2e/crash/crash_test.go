@@ -58,7 +58,7 @@ func (k *killer) detach(t *testing.T, isSearch func(point) bool) {
 func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string) {
 	t.Helper()
 	const address = "10.77.0.60"
-	k := &killer{manager: box.Manager, stage: creation, target: acquisition, phase: simulator.Before}
+	k := &killer{manager: box.Manager, stage: creation, deaths: []death{{at: acquisition, phase: simulator.Before, late: true}}}
 	// The first search is the predecessor's.
 	k.detach(t, func(at point) bool { return at.stage == creation && at.by == searchedBy && at.n == 2 })
 	l := life.Begin(t, box, "late")
@@ -76,9 +76,9 @@ func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string)
 	}
 	k.enter(deletion)
 	l.Delete()
-	points, killed, err := k.seen()
-	if !killed || err != nil {
-		t.Fatalf("the manager was killed: %t, %v", killed, err)
+	points, died, err := k.seen()
+	if len(died) != 1 || err != nil {
+		t.Fatalf("the manager was killed: %v, %v", died, err)
 	}
 	asked := 0
 	for _, at := range points {

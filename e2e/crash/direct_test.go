@@ -31,9 +31,9 @@ func startLXD(t *testing.T) *directhost.Host {
 	return directhost.Start(t)
 }
 
-// withLXD returns the kinds of lives that can be led.
+// withLXD returns the kinds of lives that can be led, and are.
 func withLXD(server *directhost.Host) []*kind {
-	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return k.direct && server == nil })
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return (k.direct && server == nil) || (k.covered && !everything) })
 }
 
 // addDirectHosts makes an LXDHost in each walker's namespace, until the test ends.

@@ -89,13 +89,28 @@ const mostLists = 2
 // bounded leaves out calls of which there may be any number.
 func (p point) bounded() bool { return p.by != "id" || p.n <= mostLists }
 
-// killer kills a manager at one point, and records all points it sees.
+// death is a point at which a manager dies, before or after the call took effect.
+type death struct {
+	at    point
+	phase simulator.Phase
+	// late means that the call takes effect when the manager's successor has searched for what the call makes.
+	late bool
+}
+
+func (d death) String() string {
+	when := string(d.phase)
+	if d.late {
+		when = "late"
+	}
+	return fmt.Sprintf("%s %s", when, d.at)
+}
+
+// killer kills a manager at points of different stages, and records all points it sees.
 type killer struct {
 	manager *sandbox.Manager
-	target  point // zero: none
-	phase   simulator.Phase
+	deaths  []death // none: the life is undisturbed
 	// succeeded is called when the manager is dead, before its successor begins.
-	succeeded func() error
+	succeeded func(death) error
 	// detached makes MAAS, or LXD, continue with the call during which the manager died, once it returns.
 	detached func()
 	// answered is called for each call to which there is a response.
@@ -106,7 +121,7 @@ type killer struct {
 	counts map[point]int
 	points []point
 	called map[int]point // by the calls' numbers
-	killed bool
+	died   []death
 	err    error
 }
 
@@ -118,27 +133,27 @@ func (k *killer) hook(call simulator.Call, phase simulator.Phase) error {
 	if phase == simulator.After && k.answered != nil {
 		k.answered(at)
 	}
-	if !due {
+	if due == nil {
 		return nil
 	}
 	err := k.manager.Kill()
 	if k.succeeded != nil {
-		err = errors.Join(err, k.succeeded())
+		err = errors.Join(err, k.succeeded(*due))
 	}
 	if err != nil {
 		k.mutex.Lock()
 		k.err = err
 		k.mutex.Unlock()
 	}
-	if k.detached != nil {
+	if due.late {
 		k.detached()
 		return nil
 	}
 	return errKilled
 }
 
-// record records the calls, and reports whether the manager dies now.
-func (k *killer) record(call simulator.Call, phase simulator.Phase) (at point, due bool) {
+// record records the calls, and returns the death that the manager dies now, if it does.
+func (k *killer) record(call simulator.Call, phase simulator.Phase) (at point, due *death) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	if k.counts == nil {
@@ -151,16 +166,20 @@ func (k *killer) record(call simulator.Call, phase simulator.Phase) (at point, d
 		k.points = append(k.points, at)
 		k.called[call.Number] = at
 	}
-	at, began := k.called[call.Number]
-	if !began || k.killed || at != k.target || phase != k.phase {
-		return at, false
+	at = k.called[call.Number] // The zero point for a call that began in another life: no manager dies there.
+	for _, d := range k.deaths {
+		if at == d.at && phase == d.phase && !slices.Contains(k.died, d) {
+			k.died = append(k.died, d)
+			return at, &d
+		}
 	}
-	k.killed = true
-	return at, true
+	return at, nil
 }
 
 // needs reports whether a life must have a stage: because the manager dies in it, or to see all points.
-func (k *killer) needs(s stage) bool { return k.target == (point{}) || k.target.stage == s }
+func (k *killer) needs(s stage) bool {
+	return len(k.deaths) == 0 || slices.ContainsFunc(k.deaths, func(d death) bool { return d.at.stage == s })
+}
 
 // enter begins a stage.
 func (k *killer) enter(s stage) {
@@ -169,11 +188,11 @@ func (k *killer) enter(s stage) {
 	k.stage = s
 }
 
-// seen returns the points so far, whether the manager was killed, and the error of that.
-func (k *killer) seen() (points []point, killed bool, err error) {
+// seen returns the points so far, the deaths that the manager died, and the error of that.
+func (k *killer) seen() (points []point, died []death, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	return slices.Clone(k.points), k.killed, k.err
+	return slices.Clone(k.points), slices.Clone(k.died), k.err
 }
 
 func listedBy(call simulator.Call) string {

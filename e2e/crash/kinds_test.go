@@ -26,6 +26,8 @@ type kind struct {
 	// kept means that the next Machine of its MachineDeployment gets the machine, and that it waits for a third one when
 	// the cluster is deleted.
 	kept bool
+	// covered means that other kinds make its calls, too: only the walk that visits everything leads such lives.
+	covered bool
 	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
 	// has to die at each of them.
 	calls []string
@@ -38,7 +40,7 @@ func (k *kind) leads() bool { return k.machine != "" && !k.worker }
 const image = "u-2204-k8s-1.35"
 
 var (
-	aCluster = &kind{name: "cluster"}
+	aCluster = &kind{name: "cluster", covered: true}
 	aVM      = &kind{
 		name:    "VM",
 		machine: "provisioningMode: lxd, image: " + image + ", staticIP: ADDRESS, minCPU: 2, minMemory: 4096, minDiskSize: 20, tags: [lxd-host]",
@@ -57,9 +59,9 @@ var (
 		calls: []string{switchVM},
 	}
 	bareMetal = &kind{
-		name: "bare metal", worker: true,
+		name: "bare metal", worker: true, remedied: true,
 		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi",
-		calls:   []string{"allocate", "deploy", "release"},
+		calls:   []string{"allocate", "deploy", "power_off", "power_on", "release"},
 	}
 	shapedBareMetal = &kind{
 		name: "bare metal with storage and interfaces", worker: true,
@@ -70,17 +72,13 @@ var (
 			"restore_storage_configuration",
 		},
 	}
-	bareMetalToRemedy = &kind{
-		name: "bare metal that is remedied", worker: true, remedied: true, machine: bareMetal.machine,
-		calls: []string{"power_off", "power_on"},
-	}
 	bareMetalToKeep = &kind{
 		name: "bare metal that is kept", worker: true, kept: true,
 		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: " + sandbox.OwnPool + ", tags: [TAG], release: {keep: {}}",
 		calls:   []string{"power_off", "release", "allocate", "deploy"},
 	}
 	bareMetalWithAddress = &kind{
-		name:    "bare metal with an address",
+		name: "bare metal with an address", covered: true,
 		machine: "image: u-2204-k8s-1.35, staticIP: ADDRESS, minCPU: 2, minMemory: 4096, resourcePool: capi",
 		calls:   []string{"allocate", "link_subnet", "deploy", "release"},
 	}
@@ -88,7 +86,7 @@ var (
 
 // kinds are the lives that are walked through. Where LXD can't run, VMs on LXDHosts are not. They are last: what the others
 // cover may be left out.
-var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToRemedy, bareMetalToKeep, bareMetalWithAddress, aDirectVM, aDirectVMToRemedy}
+var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToKeep, bareMetalWithAddress, aDirectVM, aDirectVMToRemedy}
 
 // manifest returns the first objects of a life of this kind, of a walker.
 func (k *kind) manifest(key client.ObjectKey, w *walker) string {

@@ -19,23 +19,26 @@ import (
 // before it.
 type rollback struct {
 	mutex sync.Mutex
-	done  *life.RolledBack // nil: there was none
+	done  []*life.RolledBack
 }
 
 // joins makes the later version come when the killer has killed the manager.
 func (r *rollback) joins(ctx context.Context, k *killer, namespace string) {
-	if k.phase != simulator.After {
-		return
-	}
-	k.succeeded = func() error {
+	k.succeeded = func(d death) error {
+		if d.phase != simulator.After {
+			return nil
+		}
 		done, err := life.RollBack(ctx, box.Client, client.InNamespace(namespace))
+		if err != nil {
+			return err
+		}
+		if done.Objects() == 0 {
+			return errNothingToRecordOn
+		}
 		r.mutex.Lock()
 		defer r.mutex.Unlock()
-		r.done = done
-		if err == nil && done.Objects() == 0 {
-			err = errNothingToRecordOn
-		}
-		return err
+		r.done = append(r.done, done)
+		return nil
 	}
 }
 
@@ -46,14 +49,13 @@ func (r *rollback) check(t *testing.T) {
 	t.Helper()
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.done == nil {
-		return
-	}
-	lost, err := r.done.Lost(t.Context())
-	if err != nil {
-		t.Error(err)
-	}
-	for _, what := range lost {
-		t.Errorf("what a later version of the manager recorded is lost from %s", what)
+	for _, done := range r.done {
+		lost, err := done.Lost(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, what := range lost {
+			t.Errorf("what a later version of the manager recorded is lost from %s", what)
+		}
 	}
 }

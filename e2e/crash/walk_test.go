@@ -3,8 +3,10 @@
 package crash_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,25 +16,36 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
-// everything (CAPMAAS_CHAOS=full) makes the walk visit all points of all kinds of lives; otherwise it visits the first of
-// each call that changes something, in one kind of life that makes it.
+// everything (CAPMAAS_CHAOS=full) makes the walk visit all points of all kinds of lives, each in a life of its own; otherwise
+// it visits the first of each call that changes something, in one kind of life that makes it, and in one life a point of
+// each stage.
 var everything = life.FullAttack()
 
-// run is one life in which the manager dies at one point.
+// run is one life in which managers die, each in another stage.
 type run struct {
-	kind  *kind
-	at    point
-	phase simulator.Phase
-	// late means that the call takes effect when the manager's successor has searched for what the call makes.
-	late bool
+	kind   *kind
+	deaths []death
 }
 
 func (r run) String() string {
-	when := string(r.phase)
-	if r.late {
-		when = "late"
+	var deaths []string
+	for _, d := range r.deaths {
+		deaths = append(deaths, d.String())
 	}
-	return fmt.Sprintf("%s/%s %s", r.kind.name, when, r.at)
+	return r.kind.name + "/" + strings.Join(deaths, ", ")
+}
+
+// late reports whether a call takes effect late.
+func (r run) late() bool { return slices.ContainsFunc(r.deaths, func(d death) bool { return d.late }) }
+
+// waits is how many of the managers wait for the effect of their predecessor's request.
+func (r run) waits() (n int) {
+	for _, d := range r.deaths {
+		if d.phase == simulator.Before && d.at.awaited() {
+			n++
+		}
+	}
+	return n
 }
 
 // A manager dies at every call to MAAS, and to LXD, of a life, before and after the call took effect. Its successor finishes what it
@@ -73,8 +86,8 @@ func TestManagerDiesAtEveryCall(t *testing.T) {
 	checkPlan(t, kinds, undisturbed, runs)
 	each(t, walkers, len(runs), func(w *walker, i int) bool {
 		return t.Run(runs[i].String(), func(t *testing.T) {
-			k := &killer{target: runs[i].at, phase: runs[i].phase}
-			if runs[i].late { // The first one is the predecessor's, before it asks for the VM.
+			k := &killer{deaths: runs[i].deaths}
+			if runs[i].late() { // The first one is the predecessor's, before it asks for the VM.
 				k.detach(t, func(at point) bool { return at.stage == creation && at.call() == readVM && at.n > 1 })
 			}
 			defer sum.life(t, k)
@@ -83,7 +96,7 @@ func TestManagerDiesAtEveryCall(t *testing.T) {
 	})
 	findings, err := auditor.Gone(t.Context(), audit.Who{})
 	report(t, "after all", findings, err)
-	t.Logf("walked to %d points, before and after each: %s", len(runs)/len(phases), sum)
+	t.Log(sum)
 }
 
 // checkApart kills one manager after the other, and wants all others to live.
@@ -125,27 +138,48 @@ var phases = []simulator.Phase{simulator.Before, simulator.After}
 // plan chooses the points of the undisturbed lives at which managers die. Points after which a manager waits for the
 // effect of its predecessor's request come first: they take longest.
 func plan(kinds []*kind, undisturbed []*killer) []run {
-	var waiting, others []run
+	var runs []run
 	for i, k := range undisturbed {
 		points, _, _ := k.seen()
+		var waiting, others []death
 		for _, at := range points {
 			if !at.bounded() || (!everything && !at.short()) || covered(undisturbed, i, at) {
 				continue
 			}
 			if at.call() == makeVM {
-				waiting = append(waiting, run{kind: kinds[i], at: at, phase: simulator.Before, late: true})
+				waiting = append(waiting, death{at: at, phase: simulator.Before, late: true})
 			}
 			for _, phase := range phases {
-				r := run{kind: kinds[i], at: at, phase: phase}
+				d := death{at: at, phase: phase}
 				if phase == simulator.Before && at.awaited() {
-					waiting = append(waiting, r)
+					waiting = append(waiting, d)
 				} else {
-					others = append(others, r)
+					others = append(others, d)
 				}
 			}
 		}
+		runs = append(runs, lives(kinds[i], slices.Concat(waiting, others))...)
 	}
-	return slices.Concat(waiting, others)
+	slices.SortStableFunc(runs, func(a, b run) int { return cmp.Compare(b.waits(), a.waits()) })
+	return runs
+}
+
+// lives distributes deaths to lives of a kind, in their order: in a life there is one of each stage, or just one in the
+// walk that visits everything.
+func lives(of *kind, deaths []death) (runs []run) {
+	begun := map[stage]int{}
+	for i, d := range deaths {
+		at := begun[d.at.stage]
+		if everything {
+			at = i
+		}
+		begun[d.at.stage]++
+		if at == len(runs) {
+			runs = append(runs, run{kind: of})
+		}
+		runs[at].deaths = append(runs[at].deaths, d)
+	}
+	return runs
 }
 
 // covered reports whether the point of a kind can be left out, because a kind before it has it.
@@ -167,7 +201,7 @@ func checkPlan(t *testing.T, kinds []*kind, undisturbed []*killer, runs []run) {
 		for _, call := range kind.calls {
 			for _, phase := range phases {
 				if !slices.ContainsFunc(runs, func(r run) bool {
-					return (r.kind == kind || !everything) && r.phase == phase && r.at.call() == call
+					return (r.kind == kind || !everything) && slices.ContainsFunc(r.deaths, func(d death) bool { return d.phase == phase && d.at.call() == call })
 				}) {
 					t.Errorf("in a life of the kind %q no manager dies %s %s", kind.name, phase, call)
 				}
@@ -176,23 +210,27 @@ func checkPlan(t *testing.T, kinds []*kind, undisturbed []*killer, runs []run) {
 	}
 }
 
-// walk leads one life in which the manager dies.
+// walk leads one life in which managers die.
 func (w *walker) walk(t *testing.T, kind *kind, name string, k *killer) {
 	t.Helper()
-	if k.target.remembered() {
+	if slices.ContainsFunc(k.deaths, func(d death) bool { return d.at.remembered() }) {
 		if err := w.manager.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.lead(t, kind, name, k)
-	points, killed, err := k.seen()
-	switch {
-	case err != nil:
+	points, died, err := k.seen()
+	if err != nil {
 		t.Error(err)
-	case !killed && k.target.certain():
-		t.Errorf("the manager was never killed: there were only the calls %v", points)
-	case !killed:
-		t.Log("the call did not come this time")
+	}
+	for _, d := range k.deaths {
+		switch {
+		case slices.Contains(died, d):
+		case d.at.certain():
+			t.Errorf("the manager was never killed %s: there were only the calls %v", d, points)
+		default:
+			t.Logf("the call did not come this time: %s", d)
+		}
 	}
 }
 
