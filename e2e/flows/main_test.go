@@ -4,6 +4,7 @@
 package flows_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"testing"
@@ -22,14 +23,21 @@ const (
 	kubernetesVersion = "v1.35.0"
 	image             = "u-2204-k8s-1.35"
 	newImage          = "u-2404-k8s-1.35"
-	// pool has all machines and VM hosts of the region.
+	// pool has all machines and VM hosts of the sandbox's region.
 	pool = "capi"
 )
 
 func TestMain(m *testing.M) {
+	region, err := sandbox.RegionWithMore(nil, map[string]any{
+		"prefix": rackPrefix, "count": servers, "zone": "zone-a", "cores": 8, "memory": 16384, "disks": []any{100, 400},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	// MAAS's durations and changing managers don't matter here: calls are counted.
 	options := sandbox.Options{
-		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
+		Region: region, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
 	}
 	os.Exit(life.Main(m, options, &box))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package keep_test
+package flows_test
 
 import (
 	"context"
@@ -22,12 +22,15 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (
-	image, newImage = "u-2204-k8s-1.35", "u-2404-k8s-1.35"
-	servers         = 5
-
+	servers = 5
+	// rackPool has these servers alone, and rackPrefix begins their names.
+	rackPool, rackPrefix = "default", "server-"
+	// thiefName is a user of MAAS who is no administrator.
+	thiefName = "capi"
 	// thiefPause is the time between two tries of the thief.
 	thiefPause = 200 * time.Millisecond
 )
@@ -35,7 +38,7 @@ const (
 // MAAS has no call that leads from one deployment to the next without Ready. So the thief may win the race for one call;
 // then the condition of the MaasMachine, or its event, says so, and the rollout goes on when the thief gives the server back.
 func TestAFullRackIsUpgradedAmongThieves(t *testing.T) {
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range rack() {
 		if err := box.MAAS.HideDisk(m.SystemID, "sdb"); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +46,7 @@ func TestAFullRackIsUpgradedAmongThieves(t *testing.T) {
 	l := life.Begin(t, box, "rack")
 	l.Apply(rolling(t))
 	l.Available(servers)
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range rack() {
 		for _, name := range []string{"sda", "sdb"} {
 			if err := box.MAAS.WriteDisk(m.SystemID, name, "data of "+m.SystemID); err != nil {
 				t.Fatal(err)
@@ -70,7 +73,7 @@ func TestAFullRackIsUpgradedAmongThieves(t *testing.T) {
 	if after := serversOf(controlPlanes); lost == 0 && !after.Equal(before) {
 		t.Errorf("the control planes are on %v, and were on %v", sets.List(after), sets.List(before))
 	}
-	for _, m := range box.MAAS.Machines() {
+	for _, m := range rack() {
 		if m.Data["sdb"] != "data of "+m.SystemID || m.Data["sda"] != "" {
 			t.Errorf("the disks of %s hold %v, want its data on sdb alone", m.SystemID, m.Data)
 		}
@@ -79,11 +82,17 @@ func TestAFullRackIsUpgradedAmongThieves(t *testing.T) {
 	l.Delete()
 }
 
+// rack are the servers of the rack.
+func rack() []simulator.MachineSnapshot {
+	return slices.DeleteFunc(box.MAAS.Machines(), func(m simulator.MachineSnapshot) bool { return !strings.HasPrefix(m.Hostname, rackPrefix) })
+}
+
 // rolling is the flavor for bare metal, with machines that are kept, and rollouts that take a machine away first.
 func rolling(t *testing.T) string {
 	t.Helper()
 	manifest, err := box.Flavor("", map[string]string{
-		"CLUSTER_NAME": "rack", "NAMESPACE": life.Namespace, "MAAS_DNS_DOMAIN": "maas.sim", "MAAS_IMAGE": image, "KUBERNETES_VERSION": "v1.35.0",
+		"CLUSTER_NAME": "rack", "NAMESPACE": life.Namespace, "MAAS_DNS_DOMAIN": dnsDomain, "MAAS_IMAGE": image, "KUBERNETES_VERSION": kubernetesVersion,
+		"CONTROL_PLANE_MACHINE_RESOURCEPOOL": rackPool, "WORKER_MACHINE_RESOURCEPOOL": rackPool,
 		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "2",
 	})
 	if err != nil {
@@ -143,17 +152,23 @@ type thief struct {
 	client *maas.Client
 	stop   context.CancelFunc
 	done   sync.WaitGroup
+	hosts  []string // Otherwise MAAS would make a VM for the thief.
 	lost   int
 }
 
 func begin(l *life.Life) *thief {
 	l.Helper()
-	c, err := maas.NewClient(maas.Config{Endpoint: box.MAASURL, APIKey: "thief:token:secret"})
+	users := box.MAAS.Users()
+	at := slices.IndexFunc(users, func(u simulator.User) bool { return u.Name == thiefName })
+	c, err := maas.NewClient(maas.Config{Endpoint: box.MAASURL, APIKey: users[at].Keys[0]})
 	if err != nil {
 		l.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(l.Context())
 	th := &thief{Life: l, client: c, stop: stop}
+	for _, host := range box.MAAS.VMHosts() {
+		th.hosts = append(th.hosts, host.Name)
+	}
 	th.done.Go(func() {
 		wait.UntilWithContext(ctx, th.try, thiefPause)
 	})
@@ -171,7 +186,7 @@ func (th *thief) end() int {
 
 func (th *thief) try(ctx context.Context) {
 	permit := maas.Unrecorded("a test")
-	m, err := th.client.AllocateMachine(ctx, permit, maas.AllocateParams{})
+	m, err := th.client.AllocateMachine(ctx, permit, maas.AllocateParams{Pool: rackPool, NotOnVMHosts: th.hosts})
 	if err != nil {
 		if !errors.Is(err, maas.Conflict) && ctx.Err() == nil {
 			th.Errorf("the thief failed: %v", err)
