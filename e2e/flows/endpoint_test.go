@@ -13,11 +13,21 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 )
 
+const virtualIPSubnet = "10.77.0.0/24"
+
 // A cluster of the flavor lxd-kube-vip is reached at an address that MAAS chose and reserved, and that no control plane
 // has by itself. It goes with the cluster.
 func TestVirtualIP(t *testing.T) {
 	l := life.Begin(t, box, "vip")
-	l.Create(generate(t, "vip", "lxd-kube-vip", "3", "0"))
+	manifest, err := box.Flavor("lxd-kube-vip", map[string]string{
+		"CLUSTER_NAME": "vip", "NAMESPACE": life.Namespace, "MAAS_DNS_DOMAIN": dnsDomain, "MAAS_IMAGE": image, "KUBERNETES_VERSION": kubernetesVersion,
+		"MAAS_VIRTUAL_IP_SUBNET": virtualIPSubnet, "CONTROL_PLANE_MACHINE_RESOURCEPOOL": pool, "WORKER_MACHINE_RESOURCEPOOL": pool,
+		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "0",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Create(manifest)
 	l.Available(3)
 	cluster := &clusterv1.Cluster{}
 	if err := box.Client.Get(t.Context(), l.Key, cluster); err != nil {
