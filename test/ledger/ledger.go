@@ -77,11 +77,6 @@ type Machine struct {
 	Calls []simulator.Call
 }
 
-// Did reports whether an operation was among the calls.
-func (m *Machine) Did(op string) bool {
-	return slices.ContainsFunc(m.Calls, func(call simulator.Call) bool { return call.Op == op })
-}
-
 // Account are the calls of a period, by purpose.
 type Account struct {
 	// Machines that calls were made for, by hostname.

@@ -82,8 +82,3 @@ func (d *Daemon) AddInterface(ctx context.Context, i Interface) error {
 	}
 	return d.Run(ctx, "sh", "-c", interfaceScript, "sh", filepath.Join(d.base, outsideFile), i.Name, i.MAC, kind, i.In, address)
 }
-
-// RemoveInterface removes an interface.
-func (d *Daemon) RemoveInterface(ctx context.Context, name string) error {
-	return d.Run(ctx, "ip", "link", "delete", name)
-}

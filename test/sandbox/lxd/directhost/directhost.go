@@ -126,35 +126,6 @@ func (h *Host) In(project string) *Host {
 	return &other
 }
 
-// AnotherKeys makes another key pair that LXD trusts for the project, beside those that it trusts.
-func (h *Host) AnotherKeys(t testing.TB) lxdnode.Keys {
-	t.Helper()
-	keys, err := lxdnode.NewKeys(user)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := lxdnode.Connect(t.Context(), h.Daemon.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := node.Trust(t.Context(), user+"-"+h.project, h.project, keys.Certificate); err != nil {
-		t.Fatal(err)
-	}
-	return keys
-}
-
-// TrustOnly makes LXD trust no other key pair for the project than this one.
-func (h *Host) TrustOnly(t testing.TB, keys lxdnode.Keys) {
-	t.Helper()
-	node, err := lxdnode.Connect(t.Context(), h.Daemon.Socket())
-	if err == nil {
-		err = node.Distrust(t.Context(), func(name, _ string) bool { return name == user+"-"+h.project }, keys.Certificate)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (h *Host) must(err error) {
 	h.t.Helper()
 	if err != nil {
