@@ -73,7 +73,6 @@ func TestClusterctl(t *testing.T) {
 		{"Install", func(s *story) { install(s.T, s.shell) }},
 		{"Create", (*story).create},
 		{"Look", (*story).checkViews},
-		{"MoveIsRefusedWhileAMachineComes", (*story).refused},
 		{"MoveIsHeldUpByAMachineThatCameSince", (*story).heldUp},
 		{"Move", (*story).move},
 		{"Change", (*story).change},
@@ -122,9 +121,13 @@ func (s *story) create() {
 	}
 	s.shell.Set("CONTROL_PLANE_MACHINE_RESOURCEPOOL", "capi")
 	s.shell.Set("WORKER_MACHINE_RESOURCEPOOL", "capi")
+	reached, release := s.holdDeploy()
 	s.shell.Run(s.T, "generate")
 	s.Record = life.WatchRecord(s.whole, west.MAAS, s.endpoint())
 	s.createOwn()
+	s.await("a machine to come", reached)
+	s.refused()
+	release()
 	s.Available(controlPlanes + 1)
 	s.ownAvailable()
 	// It would be given now to a claim that was moved without its address.

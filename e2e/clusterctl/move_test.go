@@ -71,9 +71,7 @@ func (s *story) await(what string, done <-chan struct{}) {
 
 // refused: while a machine comes, clusterctl does not begin, and nothing was changed.
 func (s *story) refused() {
-	reached, release := s.holdDeploy()
-	s.ScaleWorkers(2)
-	s.await("a machine to come", reached)
+	s.Helper()
 	s.shell.Run(s.T, "label")
 	out, says, err := s.shell.Try(s.T, "move")
 	if err == nil || !strings.Contains(says, "still provisioning the node") {
@@ -85,8 +83,6 @@ func (s *story) refused() {
 		}
 	}
 	s.nothingIn(east)
-	release()
-	s.Available(controlPlanes + 2)
 }
 
 // heldUp: a machine appears after clusterctl has read the objects, and before it has paused the clusters. The move must
@@ -110,7 +106,7 @@ func (s *story) heldUp() {
 		s.Fatal(err)
 	}
 	s.await("clusterctl to have looked", looked)
-	s.ScaleWorkers(3)
+	s.ScaleWorkers(2)
 	s.await("a machine to come", reached)
 	goOn()
 	s.Wait("the move to be held up", func() (bool, string, error) {
@@ -131,8 +127,6 @@ func (s *story) heldUp() {
 	}
 	s.nothingIn(east)
 	s.shell.Run(s.T, "unpause")
-	s.Available(controlPlanes + 3)
-	s.ScaleWorkers(2)
 	s.Available(controlPlanes + 2)
 }
 
