@@ -192,9 +192,12 @@ TEST_TIMEOUT ?= 50m
 TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
 # What takes longest begins first, so that no processor is idle at the end. Results are told in the order of the packages.
 LONGEST := ./controllers ./e2e/crash ./e2e/chaos ./e2e/flows ./e2e/packaging ./e2e/clusterctl ./e2e/chaos/outage ./test/conformance ./e2e/rights ./e2e/upgrade \
-	./e2e/hosts ./e2e/chaos/drains ./e2e/bootstrap ./cmd/lxd-initializer ./cmd/capmaasctl ./pkg/lxdnode ./pkg/lxdhost
+	./e2e/hosts ./e2e/chaos/drains ./cmd/lxd-initializer ./cmd/capmaasctl ./pkg/lxdnode ./pkg/lxdhost
+# What only `make real`, `make release-dry-run`, `make bench` and built bootstrap providers test: to link it costs as much as others' tests.
+ELSEWHERE = $(addprefix $(MODULE)/e2e/,boot load real release \
+	$(if $(CAPMAAS_REQUIRE_PROVIDERS)$(wildcard $(addprefix $(BIN)/,$(PROVIDER_TOOLS))),,bootstrap))
 # `make test race` runs the tests of RACE_PACKAGES once: with the race detector.
-ALL_PACKAGES = $(LONGEST) $(if $(filter race,$(MAKECMDGOALS)),$(filter-out $(RACE_PACKAGES),$(shell go list ./...)),./...)
+ALL_PACKAGES = $(LONGEST) $(filter-out $(ELSEWHERE) $(if $(filter race,$(MAKECMDGOALS)),$(RACE_PACKAGES)),$(shell go list ./...))
 TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(ALL_PACKAGES))
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
 # `make lint` vets.
