@@ -379,13 +379,11 @@ func (s *Service) linkRefused(
 		Message: "is refused by MAAS: " + maas.Message(cause), cause: cause}
 	switch {
 	case errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict):
-		// Either the address is in use or reserved for another machine, or this machine is gone or not in a state for
-		// it.
 		now, err := s.inventory.Client().GetMachine(ctx, machine.SystemID)
 		if err != nil {
 			return errors.Join(what, err)
 		}
-		if errors.Is(cause, maas.Conflict) && now.Status != maas.StatusReady && now.Status != maas.StatusAllocated {
+		if !isAddressRefused(now, cause) {
 			return what
 		}
 		refused.Problem = AddressInUse
@@ -406,6 +404,14 @@ func (s *Service) linkRefused(
 		return refused
 	}
 	return what
+}
+
+// isAddressRefused reports whether MAAS refused a link because something has its address (404), or because that is
+// reserved for another MAC address (409). Both also mean a machine that is gone, or in no state for it, which this one
+// is not.
+func isAddressRefused(machine *maas.Machine, err error) bool {
+	isInState := machine.Status == maas.StatusReady || machine.Status == maas.StatusAllocated
+	return errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict) && isInState
 }
 
 // isDynamic reports whether an address lies in a dynamic range of a subnet.

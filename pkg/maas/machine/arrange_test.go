@@ -5,7 +5,9 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const cabled = `
@@ -394,6 +397,35 @@ func TestARestorationThatMAASUndoesEnds(t *testing.T) {
 	err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "")
 	if refused := (*NotRestoredError)(nil); !errors.As(err, &refused) {
 		t.Errorf("%v after %d changes, want that it can't be restored", err, changes)
+	}
+}
+
+// What had a static address does not get it back when it is reserved for another MAC address meanwhile, or in use.
+func TestAnAddressThatAnotherHasIsNotRestored(t *testing.T) {
+	const address = "10.77.0.50"
+	for name, taken := range map[string]struct {
+		path string
+		form url.Values
+	}{
+		"reserved for another": {"reservedips/", url.Values{"ip": {address}, "mac_address": {"52:54:00:00:00:99"}}},
+		"in use":               {"ipaddresses/?op=reserve", url.Values{"ip": {address}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newMetal(t, "")
+			card := find(b.read(), "eth1")
+			static := maas.LinkParams{Mode: maas.LinkModeStatic, Subnet: "10.77.0.0/24", IPAddress: address, Replace: true}
+			if _, err := b.client.LinkSubnet(t.Context(), maas.Unrecorded("a test"), b.id, card.ID, static); err != nil {
+				t.Fatal(err)
+			}
+			auto := NIC{Name: "eth1", Mode: maas.LinkModeAuto, Subnet: "10.77.0.0/24"}
+			a := b.apply(shape{wanted: []WantedInterface{{Name: "eth1"}}, nics: []NIC{auto}})
+			b.release()
+			simtest.Call(t, b.sim, "admin:token:secret", http.MethodPost, taken.path, taken.form)
+			err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "")
+			if refused := (*NotRestoredError)(nil); !errors.As(err, &refused) {
+				t.Errorf("%v, want that it can't be restored", err)
+			}
+		})
 	}
 }
 

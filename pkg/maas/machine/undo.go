@@ -216,7 +216,7 @@ func (s *Service) RestoreInterfaces(
 		made = append(made, next)
 		machine, err = s.changeAndRead(ctx, permit, machine, next)
 		switch {
-		case errors.Is(err, maas.Invalid), next.Link != nil && errors.Is(err, maas.NotFound):
+		case errors.Is(err, maas.Invalid), next.Link != nil && isAddressRefused(machine, err):
 			return &NotRestoredError{NIC: next.About, Cause: err}
 		case err != nil:
 			return fmt.Errorf("restoring the interface %s of machine %s: %w", next.About, systemID, err)
