@@ -84,12 +84,14 @@ func (w *world) recordWrites() (n int) {
 }
 
 // A power blip changes nothing; a control plane that stays off leaves the record, and returns when it runs again.
+// Workers are never in it.
 func TestPowerOfControlPlanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	first, second, both := w.pair(cluster)
+	w.node("md-0", false, infrav1.MaasMachineSpec{})
 	w.maas.ResetCalls()
 	for _, m := range []*infrav1.MaasMachine{first, second} {
 		w.control("machines/"+m.Spec.SystemID+"/power", `{"power": "off"}`)

@@ -269,26 +269,21 @@ func TestALostAnswerRepeatsNoPowerCycle(t *testing.T) {
 	}
 }
 
-// Whoever pauses or spares a Machine wants nothing done.
+// Whoever spares a Machine wants nothing done, for as long.
 func TestARemediationIsHeld(t *testing.T) {
 	t.Parallel()
-	for name, annotation := range map[string]string{"skipped": clusterv1.MachineSkipRemediationAnnotation, "paused": clusterv1.PausedAnnotation} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			m := w.node("md-0", false, vm)
-			machine := w.machineOf("md-0")
-			w.patch(machine, func() { machine.Annotations = map[string]string{annotation: ""} })
-			remediation := w.remedy("md-0")
-			w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.RemediationHeldReason)
-			w.switched(m, 0, 0)
-			machine = w.machineOf("md-0")
-			w.patch(machine, func() { machine.Annotations = nil })
-			w.isAt(remediation, infrav1.RemediationRecover)
-			w.switched(m, 1, 1)
-		})
-	}
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.node("md-0", false, vm)
+	machine := w.machineOf("md-0")
+	w.patch(machine, func() { machine.Annotations = map[string]string{clusterv1.MachineSkipRemediationAnnotation: ""} })
+	remediation := w.remedy("md-0")
+	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.RemediationHeldReason)
+	w.switched(m, 0, 0)
+	machine = w.machineOf("md-0")
+	w.patch(machine, func() { machine.Annotations = nil })
+	w.isAt(remediation, infrav1.RemediationRecover)
+	w.switched(m, 1, 1)
 }
 
 // A machine that is another user's by now is not touched, and its Machine is replaced.

@@ -172,7 +172,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return ctrl.Result{}, err
 	}
 
-	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, maasCluster, r.Records.OpenCluster)
+	patcher, unreadable, err := reconciler.NewPatcher(r.Records.Client, maasCluster, r.Records.OpenCluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

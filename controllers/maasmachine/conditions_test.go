@@ -3,7 +3,6 @@
 package maasmachine
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -44,19 +43,5 @@ func TestAWaitIsReported(t *testing.T) {
 				t.Errorf("the condition is %+v", c)
 			}
 		})
-	}
-}
-
-func TestStepsHaveNames(t *testing.T) {
-	r := &Reconciler{}
-	seen := map[string]bool{}
-	for _, do := range append(r.bareMetalSteps(), r.vmSteps()...) {
-		seen[nameOf(do)] = true
-	}
-	if !seen["lookup"] || !seen["composition"] || seen[""] {
-		t.Errorf("the steps are named %v", seen)
-	}
-	if name := nameOf(func(context.Context, *life) (outcome, error) { return proceed, nil }); name == "" {
-		t.Error("a step that is no method has no name")
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +30,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -89,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err != nil || added {
 		return ctrl.Result{}, err
 	}
-	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, maasMachine, r.Records.OpenMachine)
+	patcher, unreadable, err := reconciler.NewPatcher(r.Records.Client, maasMachine, r.Records.OpenMachine)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -156,7 +152,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	if l.IsLXD() {
 		steps = r.vmSteps()
 	}
-	out, err := through(ctx, l, steps)
+	out, err := reconciler.Through(ctx, l, steps)
 	told := r.tellHardware(ctx, l)
 	if err != nil {
 		out, err = r.inVain(ctx, l, err)
@@ -177,7 +173,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 
 // reconcileRunning runs the steps that remain when the machine runs.
 func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
-	out, err := through(ctx, l, r.runningSteps())
+	out, err := reconciler.Through(ctx, l, r.runningSteps())
 	if err == nil && l.IsLXD() {
 		var spare outcome
 		spare, err = r.spareRemoval(ctx, l)
@@ -231,7 +227,7 @@ func (r *Reconciler) letGo(
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	l := &life{Machine: s, record: m.record, clock: r.Clock}
-	out, err := through(ctx, l, steps)
+	out, err := reconciler.Through(ctx, l, steps)
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
@@ -371,36 +367,12 @@ func (l *life) leave() {
 	}
 }
 
-// step establishes one condition that the next step needs. It can be repeated at any time, and does nothing if the
-// condition holds.
+// step is a step of reconciler.Through.
 type step func(ctx context.Context, l *life) (outcome, error)
 
 type outcome = report.Outcome
 
 var proceed = outcome{}
-
-// through runs the steps in order until one waits or fails.
-func through(ctx context.Context, l *life, steps []step) (outcome, error) {
-	for _, do := range steps {
-		out, err := do(ctx, l)
-		if err == nil && !out.Waits() {
-			continue
-		}
-		if log := ctrl.LoggerFrom(ctx).V(1); log.Enabled() {
-			p := out.Problem()
-			log.Info("A step ends the reconcile", "step", nameOf(do), "reason", p.Reason, "message", p.Message, "after",
-				p.RetryAfter, "failed", err != nil)
-		}
-		return out, err
-	}
-	return proceed, nil
-}
-
-// nameOf returns the name of a step.
-func nameOf(do step) string {
-	name := runtime.FuncForPC(reflect.ValueOf(do).Pointer()).Name()
-	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
-}
 
 // change changes the machine in MAAS, unless it is too soon after the same failed. A change of bare metal is recorded,
 // in one patch with the changes of also: MAAS may finish a call after the client stopped waiting for the response, and
@@ -439,7 +411,7 @@ var errGoing = errors.New("it is being deleted: nothing more is acquired or depl
 
 // patch stores the results of the reconcile in one patch.
 func (r *Reconciler) patch(
-	ctx context.Context, patcher *objects.Patcher[*record.Machine], m *infrav1.MaasMachine,
+	ctx context.Context, patcher *reconciler.Patcher[*record.Machine], m *infrav1.MaasMachine,
 ) error {
 	types := Conditions(m)
 	report.Summarize(m, !m.DeletionTimestamp.IsZero(), types...)

@@ -71,8 +71,11 @@ func (r *Reconciler) assess(l *life) states.Assessment {
 
 // reportFailure reports why a machine that MAAS has does not run, and quarantines it if it failed.
 func (r *Reconciler) reportFailure(ctx context.Context, l *life, v states.Assessment) (outcome, error) {
-	out := r.reportState(l, v)
-	err := r.recordFailure(ctx, l, quarantine.Machine)
+	out, why := r.reportState(l, v), r.whyFailed(l)
+	if why == "" {
+		return out, nil
+	}
+	err := quarantine.Machine(ctx, r.Recorder, l.record, l.Machine, l.maas, why)
 	if errors.Is(err, maas.Unavailable) || guard.Is[*record.UnsettledError](err) { // The state is what users must know.
 		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed; trying again", "systemID", l.maas.SystemID,
 			"error", text.Lines(err))

@@ -20,7 +20,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -127,9 +126,15 @@ func label(node *corev1.Node, l *life) {
 			continue // MAAS's names may have spaces.
 		}
 		for _, o := range []client.Object{node, l.MaasMachine} {
-			if _, set := o.GetLabels()[key]; !set {
-				objects.Label(o, key, value)
+			labels := o.GetLabels()
+			if _, set := labels[key]; set {
+				continue
 			}
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[key] = value
+			o.SetLabels(labels)
 		}
 	}
 }

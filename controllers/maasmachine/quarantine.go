@@ -4,7 +4,6 @@ package maasmachine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,13 +13,11 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // failedStates are the states of a machine that would likely fail again.
@@ -38,34 +35,6 @@ func (r *Reconciler) whyFailed(l *life) string {
 		return l.maas.StatusName + " for too long"
 	}
 	return ""
-}
-
-// toQuarantine is quarantine.Machine, or quarantine.Proven.
-type toQuarantine func(context.Context, *record.Machine, *scope.Machine, *maas.Machine, string) error
-
-// recordFailure quarantines a machine that failed, so that neither this nor another manager allocates it next. What
-// MAAS refuses stops nothing. The error is of Kubernetes, or maas.Unavailable: then the same again may succeed.
-func (r *Reconciler) recordFailure(ctx context.Context, l *life, put toQuarantine) error {
-	why := r.whyFailed(l)
-	if why == "" {
-		return nil
-	}
-	before := l.record.Quarantine
-	err := put(ctx, l.record, l.Machine, l.maas, why)
-	return quarantine.Report(ctx, r.Recorder, l.Machine, l.maas, before != l.record.Quarantine, err)
-}
-
-// recordLastFailure is recordFailure before the release of a machine that is proven to be ours, after which it may be
-// another user's. If MAAS does not answer twice, the machine is released without a quarantine.
-func (r *Reconciler) recordLastFailure(ctx context.Context, l *life) error {
-	again := l.record.IsPending(record.Quarantine)
-	err := r.recordFailure(ctx, l, quarantine.Proven)
-	if again && errors.Is(err, maas.Unavailable) {
-		ctrl.LoggerFrom(ctx).Info("Releasing a machine that failed without a quarantine", "systemID", l.maas.SystemID,
-			"error", text.Lines(err))
-		return nil
-	}
-	return err
 }
 
 // notesMaxAge is the maximum age of what is known of earlier failures of a machine that was deployed. The Keeper reads

@@ -15,6 +15,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -170,8 +171,10 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	if l.record.In(undoing) || l.isUnused() {
 		erase = infrav1.EraseNone // That was done by the first release, or nothing was deployed.
 	}
-	if err := r.recordLastFailure(ctx, l); err != nil { // Before the release changes its state and phase.
-		return err
+	if why := r.whyFailed(l); why != "" { // Before the release changes its state and phase.
+		if err := quarantine.Last(ctx, r.Recorder, l.record, l.Machine, l.maas, why); err != nil {
+			return err
+		}
 	}
 	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
 	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -290,7 +291,7 @@ func (r *Reconciler) settlement(ctx context.Context, l *life) (outcome, error) {
 
 // restoration undoes what is recorded of a machine that is not the object's any more, or never was.
 func (r *Reconciler) restoration(ctx context.Context, l *life) (outcome, error) {
-	return through(ctx, l, []step{r.storageRestoration, r.inclusion})
+	return reconciler.Through(ctx, l, []step{r.storageRestoration, r.inclusion})
 }
 
 // storageRestoration gives the machine whose layout was changed the region's default one, when it is in the pool, or on

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -77,7 +78,7 @@ func (r *Reconciler) handBack(ctx context.Context, l *life) (outcome, error) {
 			return proceed, nil
 		}
 	}
-	if out, err := through(ctx, l, []step{r.release, r.restoration}); err != nil || out.Waits() {
+	if out, err := reconciler.Through(ctx, l, []step{r.release, r.restoration}); err != nil || out.Waits() {
 		return out, err
 	}
 	l.Machines.StopWithholding(l.maas.SystemID, l.mark())

@@ -23,37 +23,45 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// NotOursError is for a machine that is not proven to be ours. It is not quarantined.
-type NotOursError struct{ SystemID string }
-
-// Error names the machine.
-func (e *NotOursError) Error() string {
-	return fmt.Sprintf("machine %s is not ours, and is not quarantined", e.SystemID)
-}
-
-// Machine puts the bare-metal machine of a MaasMachine into quarantine, after it has proven that the machine is ours.
-// why is one line for people, such as "failed to deploy". It does so once for each MaasMachine: if a person lifts the
-// quarantine, that stays so. It does nothing for VMs, which are deleted.
+// Machine puts the bare-metal machine of a MaasMachine into quarantine, after it has proven that the machine is ours,
+// and tells people. why is one line for them, such as "failed to deploy". It does so once for each MaasMachine: if a
+// person lifts the quarantine, that stays so. It does nothing for VMs, which are deleted, nor for machines of others.
 //
-// rec is the MaasMachine's record; the caller closes it. If MAAS refuses, this process leaves the machine alone as long
-// as it runs; the error is then maas.Forbidden the first time, and nil later. After any other error, the same call
-// again completes it.
-func Machine(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string) error {
+// rec is the MaasMachine's record; the caller closes it. What MAAS refuses stops nothing: this process leaves the
+// machine alone then as long as it runs. The error is of Kubernetes, or maas.Unavailable: then the same again may
+// succeed.
+func Machine(
+	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
+) error {
 	if s.IsLXD() || rec.Quarantine == record.Quarantined {
 		return nil
 	}
 	ours, err := s.Machines.IsOurs(ctx, s.Identity(), m)
-	if err != nil {
-		return err
+	if err == nil && ours {
+		return proven(ctx, recorder, rec, s, m, why)
 	}
-	if !ours {
-		return &NotOursError{m.SystemID}
-	}
-	return Proven(ctx, rec, s, m, why)
+	return remaining(ctx, m, err)
 }
 
-// Proven is Machine for a caller who has just proven that the machine is ours.
-func Proven(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string) error {
+// Last is Machine for one that has just been proven to be ours, and is let go next. If MAAS does not answer twice, it
+// is let go without a quarantine.
+func Last(
+	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
+) error {
+	again := rec.IsPending(record.Quarantine)
+	err := proven(ctx, recorder, rec, s, m, why)
+	if again && errors.Is(err, maas.Unavailable) {
+		ctrl.LoggerFrom(ctx).Info("Letting a machine that failed go without a quarantine", "systemID", m.SystemID, "error",
+			text.Lines(err))
+		return nil
+	}
+	return err
+}
+
+// proven quarantines a machine that is proven to be ours, and tells people once what became of it.
+func proven(
+	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
+) error {
 	if s.IsLXD() || rec.Quarantine == record.Quarantined {
 		return nil
 	}
@@ -71,38 +79,27 @@ func Proven(ctx context.Context, rec *record.Machine, s *scope.Machine, m *maas.
 		return err
 	})
 	if err == nil {
+		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
+			"machine %s failed, and is not allocated for a while: it has the tag %s in MAAS", m, quarantine.Tag)
 		return nil
 	}
 	s.Machines.Quarantine.Remember(m, cause)
-	if errors.Is(err, maas.Forbidden) {
-		rec.Quarantine = record.QuarantineRefused
+	if !errors.Is(err, maas.Forbidden) {
+		return remaining(ctx, m, err)
 	}
-	return err
+	rec.Quarantine = record.QuarantineRefused
+	recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
+		"machine %s (%s) failed, and only this manager leaves it alone for a while: only %s may tag it, and the API key's "+
+			"user is none of these", m.Hostname, m.SystemID, rights.Tags.Users(""))
+	return nil
 }
 
-// Report tells people what became of the quarantine of a machine: err is what Machine or Proven returned, and isNew
-// whether the record has changed. What MAAS refuses stops nothing; an error that Report returns is of Kubernetes, or
-// maas.Unavailable: then the same again may succeed.
-func Report(
-	ctx context.Context, recorder events.EventRecorder, s *scope.Machine, m *maas.Machine, isNew bool, err error,
-) error {
-	switch {
-	case err == nil && isNew:
-		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeNormal, "Quarantined", "Quarantine",
-			"machine %s failed, and is not allocated for a while: it has the tag %s in MAAS", m, quarantine.Tag)
-	case errors.Is(err, maas.Forbidden):
-		recorder.Eventf(s.MaasMachine, nil, corev1.EventTypeWarning, "QuarantineRefused", "Quarantine",
-			"machine %s (%s) failed, and only this manager leaves it alone for a while: only %s may tag it, "+
-				"and the API key's user is none of these",
-			m.Hostname, m.SystemID, rights.Tags.Users(""))
-	case guard.Is[*NotOursError](err): // The condition says so.
-	case errors.Is(err, maas.Unavailable):
-		return err
-	case guard.Is[*maas.Error](err), guard.Is[*ownership.UndecidedError](err):
-		ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", m.SystemID, "error",
-			text.Lines(err))
-	default:
+// remaining returns an error, unless it is MAAS's last word on a machine.
+func remaining(ctx context.Context, m *maas.Machine, err error) error {
+	if errors.Is(err, maas.Unavailable) || !guard.Is[*maas.Error](err) && !guard.Is[*ownership.UndecidedError](err) {
 		return err
 	}
+	ctrl.LoggerFrom(ctx).Info("Failed to quarantine a machine that failed", "systemID", m.SystemID, "error",
+		text.Lines(err))
 	return nil
 }

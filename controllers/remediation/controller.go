@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package remediation remedies unhealthy Machines for MachineHealthChecks: it switches their machines off and on and,
-// if that does not help, has Cluster API replace the Machines.
+// if that does not help, has Cluster API replace the Machines. The lists in steps.go are what it does, and when.
 package remediation
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -27,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -37,7 +37,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // Interval is the time between two looks at a machine that is being remedied: BMCs and other control planes wake
@@ -50,8 +49,8 @@ type Reconciler struct {
 	// Interval is the time between two looks.
 	Interval time.Duration
 
-	// quorum lets one power cycle of a control plane begin at a time: each looks at those that have begun.
-	quorum sync.Mutex
+	// turn lets one power cycle of a control plane begin at a time: each looks at those that have begun.
+	turn sync.Mutex
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasremediations,verbs=list;watch;patch
@@ -95,12 +94,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if r.Ignores(remediation) {
 		return ctrl.Result{}, nil
 	}
-	s, err := r.subject(ctx, remediation)
+	member, err := clusters.OwnerMember(ctx, r.Client, remediation)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, fmt.Errorf("reading the Machine, its Cluster and its MaasMachine: %w", err)
 	}
-	if s != nil {
-		isPaused, changed, err := paused.EnsurePausedCondition(ctx, r.Client, s.cluster, remediation)
+	if member != nil {
+		isPaused, changed, err := paused.EnsurePausedCondition(ctx, r.Client, member.Cluster, remediation)
 		if err == nil && !isPaused && !changed {
 			changed, err = finalizers.EnsureFinalizer(ctx, r.Client, remediation, infrav1.RemediationFinalizer)
 		}
@@ -108,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, err
 		}
 	}
-	patcher, unreadable, err := objects.NewPatcher(r.Records.Client, remediation, r.Records.OpenRemediation)
+	patcher, unreadable, err := reconciler.NewPatcher(r.Records.Client, remediation, r.Records.OpenRemediation)
 	if err != nil || unreadable != nil {
 		return ctrl.Result{}, errors.Join(err, unreadable)
 	}
@@ -116,52 +115,57 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		remediation.Status.RemediationProgress = ptr.Deref(patcher.Record.Remediation, infrav1.RemediationProgress{})
 		reterr = kerrors.NewAggregate([]error{reterr, patcher.Store(ctx, remediation, Conditions)})
 	}()
-	if s == nil && !remediation.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, letGo(ctx, patcher.Record)
+	if member != nil {
+		metav1.SetMetaDataLabel(&remediation.ObjectMeta, clusterv1.ClusterNameLabel, member.Cluster.Name)
 	}
-	if s == nil {
-		report.SetFalse(remediation, infrav1.PowerCycledCondition, infrav1.RemediationHeldReason,
-			"it has no Machine: a MachineHealthCheck makes one for each unhealthy Machine; delete this one")
-		return ctrl.Result{}, nil
+	s := &subject{remediation: remediation, record: patcher.Record, Member: member, clock: r.Clock, interval: r.Interval,
+		leave: func() {}}
+	defer func() { s.leave() }()
+	out, err := reconciler.Through(ctx, s, r.steps(s))
+	if err == nil {
+		err = r.conclude(ctx, s, out)
 	}
-	s.record = patcher.Record
-	result, err := r.proceed(ctx, s)
 	if err != nil {
 		return r.stopped(ctx, s, err)
 	}
-	return result, nil
+	return ctrl.Result{RequeueAfter: out.Problem().RetryAfter}, nil
 }
 
-// proceed does what the step that the remediation is at needs. A remediation that is deleted ends, but does not leave a
-// machine switched off that is not given back.
-func (r *Reconciler) proceed(ctx context.Context, s *subject) (ctrl.Result, error) {
-	objects.Label(s.remediation, clusterv1.ClusterNameLabel, s.machine.Spec.ClusterName)
-	step := s.progress().Step
-	switched := step == infrav1.RemediationPowerOff && s.progress().Requests > 0 || step == infrav1.RemediationPowerOn
-	if !s.remediation.DeletionTimestamp.IsZero() && (!switched || s.isGivenBack() ||
-		!s.machine.DeletionTimestamp.IsZero()) {
-		return ctrl.Result{}, letGo(ctx, s.record)
+// conclude begins the step of the remediation that follows from an outcome, if any, and says why.
+func (r *Reconciler) conclude(ctx context.Context, s *subject, out outcome) error {
+	if out.begins != "" {
+		if err := s.write(ctx, after(s.progress(), out.begins, r.Clock.Now())); err != nil {
+			return err
+		}
 	}
-	if !s.machine.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil // The machine is given back, in whatever state it is.
+	if !out.Waits() || out.IsBrief() {
+		return nil
 	}
-	switch step {
-	case infrav1.RemediationLeaveEndpoint:
-		return r.leaveEndpoint(ctx, s)
-	case infrav1.RemediationPowerOff, infrav1.RemediationPowerOn:
-		return r.switchPower(ctx, s)
-	case infrav1.RemediationRecover:
-		return r.recover(ctx, s)
-	case infrav1.RemediationReplace:
-		return r.replace(ctx, s)
+	p := out.Problem()
+	if out.begins != "" && conditions.GetReason(s.remediation, out.condition) != p.Reason {
+		kind := corev1.EventTypeNormal
+		if p.Reason == infrav1.PowerCycleFailedReason {
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(s.remediation, s.Machine, kind, p.Reason, "Remediate", "%s", p.Message)
 	}
-	return r.start(ctx, s)
+	if p.Reason == infrav1.PowerCycledReason {
+		report.SetTrue(s.remediation, out.condition, p.Reason)
+		return nil
+	}
+	p.Show(s.remediation, out.condition)
+	return nil
 }
 
-// letGo removes the finalizer.
-func letGo(ctx context.Context, rec *record.Remediation) error {
-	err := rec.Write(ctx, func(o client.Object) { controllerutil.RemoveFinalizer(o, infrav1.RemediationFinalizer) })
-	return client.IgnoreNotFound(err)
+// after returns the progress when a step begins.
+func after(p infrav1.RemediationProgress, step infrav1.RemediationStep, now time.Time) infrav1.RemediationProgress {
+	next := infrav1.RemediationProgress{Step: step, Since: ptr.To(metav1.NewTime(now).Rfc3339Copy()),
+		PowerCycles: p.PowerCycles}
+	begun := p.Step == infrav1.RemediationLeaveEndpoint
+	if step == infrav1.RemediationLeaveEndpoint || (step == infrav1.RemediationPowerOff && !begun) {
+		next.PowerCycles++
+	}
+	return next
 }
 
 // stopped reports in the conditions and in the log why a step failed.
@@ -170,58 +174,7 @@ func (r *Reconciler) stopped(ctx context.Context, s *subject, err error) (ctrl.R
 		return ctrl.Result{}, err
 	}
 	p := report.Explain(err)
-	condition := infrav1.PowerCycledCondition
-	if s.progress().Step == infrav1.RemediationReplace {
-		condition = infrav1.HandedOverCondition
-	}
 	ctrl.LoggerFrom(ctx).Info("Can't go on", "reason", p.Reason, "error", strings.ReplaceAll(err.Error(), "\n", "; "))
-	report.SetUnknown(s.remediation, condition, p.Reason, p.Message)
+	report.SetUnknown(s.remediation, s.condition(), p.Reason, p.Message)
 	return p.Result(err)
-}
-
-// say sets the condition of a verdict, and reports whether its reason is new.
-func (s *subject) say(v *verdict) (news bool) {
-	if v.condition == "" {
-		return false
-	}
-	old := conditions.GetReason(s.remediation, v.condition)
-	if v.reason == infrav1.PowerCycledReason || v.reason == infrav1.HandedOverReason {
-		report.SetTrue(s.remediation, v.condition, v.reason)
-	} else {
-		report.SetFalse(s.remediation, v.condition, v.reason, "%s", v.message)
-	}
-	return old != v.reason
-}
-
-// follow says what was decided, and begins the step that follows from it, if any.
-func (r *Reconciler) follow(ctx context.Context, s *subject, v *verdict) (ctrl.Result, error) {
-	if v.step != "" {
-		next := after(s.progress(), v.step, r.Clock.Now())
-		if err := s.write(ctx, next); err != nil {
-			return ctrl.Result{}, err
-		}
-	}
-	if s.say(v) && v.step != "" {
-		kind := corev1.EventTypeNormal
-		if v.reason == infrav1.PowerCycleFailedReason {
-			kind = corev1.EventTypeWarning
-		}
-		r.Recorder.Eventf(s.remediation, s.machine, kind, v.reason, "Remediate", "%s", v.message)
-	}
-	if v.reason == infrav1.RemediationHeldReason {
-		return ctrl.Result{RequeueAfter: report.MendRetry}, nil
-	}
-	return ctrl.Result{RequeueAfter: r.Interval}, nil
-}
-
-// write records the progress. The error is a conflict if the remediation was changed since it was read: a cache may
-// lag, and nothing may be begun twice.
-func (s *subject) write(ctx context.Context, progress infrav1.RemediationProgress) error {
-	before := s.record.Remediation
-	s.record.Remediation = &progress
-	err := s.record.Write(ctx)
-	if err != nil {
-		s.record.Remediation = before
-	}
-	return err
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -27,15 +29,16 @@ func PublishEndpoint(
 	ctx context.Context, c client.Client, clock clock.PassiveClock, s *scope.Cluster,
 ) (published []string, wrote bool, err error) {
 	return s.DNS.Ensure(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), func(current []string) ([]string, error) {
-		machines, err := Machines(ctx, c, s.MaasCluster.Namespace, s.Cluster.Name)
-		if err != nil {
-			return nil, err
+		planes, in := &infrav1.MaasMachineList{}, client.InNamespace(s.MaasCluster.Namespace)
+		if err := c.List(ctx, planes, in, client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name},
+			client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
+			return nil, fmt.Errorf("listing the control plane's MaasMachines: %w", err)
 		}
 		away, err := switchedOff(ctx, c, s.Cluster)
 		if err != nil {
 			return nil, err
 		}
-		return endpointAddresses(ctx, c, s.Cluster, machines, away, current, clock.Now()), nil
+		return endpointAddresses(ctx, c, s.Cluster, planes.Items, away, current, clock.Now()), nil
 	})
 }
 
@@ -44,18 +47,15 @@ func PublishEndpoint(
 const EndpointHold = 5 * time.Minute
 
 // endpointAddresses returns the addresses that the record should hold, given those that it holds. It keeps an address
-// as it is while the facts about it are unknown. away are the remediations whose machines clients are not sent to.
+// as it is while the facts about it are unknown. away are the Machines that clients are not sent to.
 func endpointAddresses(
-	ctx context.Context, c client.Client, cluster *clusterv1.Cluster, machines []infrav1.MaasMachine,
-	away []infrav1.MaasRemediation, current []string, now time.Time,
+	ctx context.Context, c client.Client, cluster *clusterv1.Cluster, planes []infrav1.MaasMachine,
+	away sets.Set[types.UID], current []string, now time.Time,
 ) []string {
 	var desired, others []string
 	initialized := ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)
-	for i := range machines {
-		m := &machines[i]
-		if !IsControlPlane(m) {
-			continue
-		}
+	for i := range planes {
+		m := &planes[i]
 		machine, err := OwnerMachine(ctx, c, m)
 		if client.IgnoreNotFound(err) != nil {
 			return current
@@ -71,7 +71,7 @@ func endpointAddresses(
 		}
 		address := EndpointAddress(m)
 		switch {
-		case address == "" || beingDeleted(machine) || isAway(machine, away) || stoppedFor(m, now) >= EndpointHold:
+		case address == "" || isLeaving(machine, away) || stoppedFor(m, now) >= EndpointHold:
 		case slices.Contains(current, address):
 			desired = append(desired, address)
 		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition):
@@ -114,31 +114,31 @@ func EndpointRetry(machines []infrav1.MaasMachine, now time.Time) (after time.Du
 	return after
 }
 
-// beingDeleted reports whether the control plane's Machine is being deleted: it is drained and leaves etcd before its
-// MaasMachine is deleted.
-func beingDeleted(machine *clusterv1.Machine) bool {
-	return machine != nil && !machine.DeletionTimestamp.IsZero()
+// isLeaving reports whether the control plane's Machine is away, or being deleted: it is drained and leaves etcd before
+// its MaasMachine is deleted.
+func isLeaving(machine *clusterv1.Machine, away sets.Set[types.UID]) bool {
+	return machine != nil && (!machine.DeletionTimestamp.IsZero() || away.Has(machine.UID))
 }
 
-// switchedOff returns the MaasRemediations that switch a machine off, or have: clients are not sent to it before, and
-// until its Machine is healthy again or replaced.
-func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluster) ([]infrav1.MaasRemediation, error) {
-	list := &infrav1.MaasRemediationList{}
+// switchedOff returns the Machines whose machines a MaasRemediation switches off, or has: clients are not sent to them
+// before, and until the Machine is healthy again or replaced.
+func switchedOff(ctx context.Context, c client.Client, cluster *clusterv1.Cluster) (sets.Set[types.UID], error) {
+	list, off := &infrav1.MaasRemediationList{}, sets.Set[types.UID]{}
 	if err := c.List(ctx, list, client.InNamespace(cluster.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing MaasRemediations: %w", err)
 	}
-	return slices.DeleteFunc(list.Items, func(r infrav1.MaasRemediation) bool {
-		recorded, err := record.OfRemediation(&r)
-		return err != nil || recorded.Remediation == nil || recorded.Remediation.PowerCycles == 0 ||
-			!r.DeletionTimestamp.IsZero()
-	}), nil
-}
-
-// isAway reports whether one of these MaasRemediations is the Machine's.
-func isAway(machine *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
-	return machine != nil && slices.ContainsFunc(remediations, func(r infrav1.MaasRemediation) bool {
-		return IsOwnedBy(&r, MachineKind, machine)
-	})
+	for i := range list.Items {
+		r := &list.Items[i]
+		recorded, err := record.OfRemediation(r)
+		if err != nil || ptr.Deref(recorded.Remediation, infrav1.RemediationProgress{}).PowerCycles == 0 ||
+			!r.DeletionTimestamp.IsZero() {
+			continue
+		}
+		for _, owner := range OwnersOf(r, MachineKind) {
+			off.Insert(owner.UID)
+		}
+	}
+	return off, nil
 }
 
 // joined reports whether the control plane is a Node of its cluster.

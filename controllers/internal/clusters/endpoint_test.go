@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -47,7 +48,7 @@ func (m member) remedy(t *testing.T) *infrav1.MaasRemediation {
 	}
 	r := &infrav1.MaasRemediation{ObjectMeta: metav1.ObjectMeta{
 		Name: m.name, Namespace: "ns", Annotations: map[string]string{infrav1.RecordAnnotation: string(text)}, Finalizers: []string{infrav1.RemediationFinalizer},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name, UID: "1"}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name, UID: types.UID(m.name)}},
 	}}
 	if m.healed {
 		r.DeletionTimestamp = ptr.To(metav1.Now())
@@ -56,7 +57,7 @@ func (m member) remedy(t *testing.T) *infrav1.MaasRemediation {
 }
 
 func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
-	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: m.name, Namespace: "ns", UID: "1"}}
+	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: m.name, Namespace: "ns", UID: types.UID(m.name)}}
 	if m.joined {
 		machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: m.name}
 	}
@@ -66,7 +67,7 @@ func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
 	}
 	maasMachine := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
 		Name: m.name, Namespace: "ns", Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name, UID: "1"}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.name, UID: types.UID(m.name)}},
 	}}
 	maasMachine.Spec.ProviderID = "maas://z/" + m.name
 	maasMachine.Status.Initialization.Provisioned = ptr.To(true)
@@ -217,7 +218,6 @@ func TestEndpointAddresses(t *testing.T) {
 	deleting := func(m *infrav1.MaasMachine) { m.DeletionTimestamp = ptr.To(metav1.Now()) }
 	deploying := func(m *infrav1.MaasMachine) { m.Spec.ProviderID, m.Status = "", infrav1.MaasMachineStatus{} }
 	unseen := func(m *infrav1.MaasMachine) { m.Status = infrav1.MaasMachineStatus{} }
-	worker := func(m *infrav1.MaasMachine) { m.Labels = nil }
 	vanished := func(m *infrav1.MaasMachine) {
 		m.Status.FailureReason, m.Status.Addresses = infrav1.MachineMissingReason, nil
 	}
@@ -229,7 +229,6 @@ func TestEndpointAddresses(t *testing.T) {
 	}{
 		"the first one, before the API responds":     {false, []infrav1.MaasMachine{machine("1")}, nil, []string{"10.0.0.1"}},
 		"one that deploys is not there yet":          {false, []infrav1.MaasMachine{machine("1", deploying)}, nil, nil},
-		"workers never":                              {false, []infrav1.MaasMachine{machine("1", worker)}, nil, nil},
 		"one that has not joined waits":              {true, []infrav1.MaasMachine{machine("1"), machine("2")}, []string{"10.0.0.1"}, []string{"10.0.0.1"}},
 		"one that is being deleted leaves":           {true, []infrav1.MaasMachine{machine("1", deleting), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},
 		"one that vanished leaves":                   {true, []infrav1.MaasMachine{machine("1", vanished), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -100,4 +101,23 @@ func CopyProblem(original *infrav1.MaasCluster) *report.Problem {
 			"cluster, which touches nothing in MAAS; or delete its machines and remove the annotation, to have it made anew",
 			infrav1.OwnerIDAnnotation, client.ObjectKeyFromObject(original)),
 	}
+}
+
+// Provable reads the MaasCluster of a machine, as far as anything in MAAS can be proven to be the machine's. Errors:
+// those of MaasClusterOf, and a *report.NotReadyError if it can't.
+func Provable(
+	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, m *infrav1.MaasMachine,
+) (*infrav1.MaasCluster, error) {
+	c, err := MaasClusterOf(ctx, reader, cluster)
+	if err != nil {
+		return nil, err
+	}
+	if p := OwnerProblem(c, m); p != nil {
+		return nil, report.NotReady(*p)
+	}
+	original, err := CopiedFrom(ctx, reader, c)
+	if err == nil && original != nil {
+		err = report.NotReady(*CopyProblem(original))
+	}
+	return c, err
 }

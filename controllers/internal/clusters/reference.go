@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -97,6 +98,33 @@ func OwnerMachine(ctx context.Context, c client.Reader, object metav1.Object) (*
 		return nil, err
 	}
 	return machine, nil
+}
+
+// Member is a Machine with its Cluster.
+type Member struct {
+	Cluster     *clusterv1.Cluster
+	Machine     *clusterv1.Machine
+	MaasMachine *infrav1.MaasMachine // nil: it has none
+}
+
+// OwnerMember reads the Machine that owns an object, with what belongs to it; nil if it, or its Cluster, is gone.
+func OwnerMember(ctx context.Context, c client.Client, object metav1.Object) (*Member, error) {
+	machine, err := OwnerMachine(ctx, c, object)
+	if machine == nil || err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	cluster, err := util.GetClusterByName(ctx, c, machine.Namespace, machine.Spec.ClusterName)
+	if err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	m := &Member{Cluster: cluster, Machine: machine}
+	if key, is := MaasMachineKey(machine); is {
+		m.MaasMachine = &infrav1.MaasMachine{}
+		if err = c.Get(ctx, key, m.MaasMachine); err != nil {
+			m.MaasMachine = nil
+		}
+	}
+	return m, client.IgnoreNotFound(err)
 }
 
 // OwnerCluster is OwnerMachine for the Cluster.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // Of returns the control plane of a Cluster, of any kind; see Get.
@@ -94,10 +95,38 @@ func Sickness(said []metav1.Condition, ofTheOneDealtWith bool) string {
 	return ""
 }
 
-// Quorum returns why a Machine of a control plane must go on running, as far as it does: the others could not do
+// Quorum returns why the rest of a Cluster's control plane can't do without a Machine; "" if it can. It asks the API
+// server, which live reads: a cache may not have what began just now. down reports whether a Machine's machine is
+// switched off on purpose.
+func Quorum(
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, without *clusterv1.Machine,
+	down func(*clusterv1.Machine) bool,
+) (string, error) {
+	machines := &clusterv1.MachineList{}
+	if err := live.List(ctx, machines, client.InNamespace(cluster.Namespace), client.MatchingLabels{
+		clusterv1.ClusterNameLabel: cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
+		return "", fmt.Errorf("listing the control plane's Machines: %w", err)
+	}
+	others := list.Where(list.Each(machines.Items, func(m clusterv1.Machine) *clusterv1.Machine { return &m }),
+		func(m *clusterv1.Machine) bool { return m.UID != without.UID })
+	if why := quorum(others, down); why != "" || len(others) == 0 { // Without others it can't be worse without it.
+		return why, nil
+	}
+	object, err := Of(ctx, c, live, cluster)
+	if err != nil || object == nil {
+		return "", err
+	}
+	said, _ := conditions.UnstructuredGetAll(object) // Without any it is not healthy.
+	if why := Sickness(said, true); why != "" {
+		return fmt.Sprintf("%s %s is not healthy: %s", object.GetKind(), object.GetName(), why), nil
+	}
+	return "", nil
+}
+
+// quorum returns why a Machine of a control plane must go on running, as far as it does: the others could not do
 // without it. "" if they can. others are all other Machines of the control plane; down reports whether one is switched
 // off on purpose. A Machine without others has no quorum to keep.
-func Quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) string {
+func quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) string {
 	healthy, why := 0, ""
 	for _, m := range others {
 		switch sick := MachineSickness(m); {

@@ -46,7 +46,7 @@ func TestQuorum(t *testing.T) {
 		"of five, another one leaves":         {[]*clusterv1.Machine{healthy, healthy, healthy, leaving}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			why := Quorum(tc.others, func(m *clusterv1.Machine) bool { return m == off })
+			why := quorum(tc.others, func(m *clusterv1.Machine) bool { return m == off })
 			if (why == "") != tc.holds {
 				t.Errorf("the quorum holds: %v (%s), want %v", why == "", why, tc.holds)
 			}

@@ -5,7 +5,6 @@ package objects
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,7 +14,6 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/labels"
-	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -69,48 +67,6 @@ func patchWith[T any, P patchable[T]](
 	return after.GetResourceVersion(), nil
 }
 
-// opened is the record of an object, as a pointer.
-type opened interface {
-	comparable
-	Close(ctx context.Context) error
-	LeaveOut()
-}
-
-// Patcher stores the results of a reconcile at its end, in few patches.
-type Patcher[R opened] struct {
-	*patch.Helper
-	Record R      // nil if it can't be read
-	read   string // the resource version as read
-}
-
-// NewPatcher makes a patcher, and opens the record. unreadable is why that can't be read; the reconcile must do nothing
-// else then.
-func NewPatcher[O client.Object, R opened](
-	c client.Client, object O, open func(O) (R, error),
-) (p *Patcher[R], unreadable, err error) {
-	helper, err := patch.NewHelper(object, c)
-	if err != nil {
-		return nil, nil, fmt.Errorf("preparing to patch: %w", err)
-	}
-	record, unreadable := open(object)
-	return &Patcher[R]{helper, record, object.GetResourceVersion()}, unreadable, nil
-}
-
-// Store patches the object with the conditions that its reconciler owns.
-func (p *Patcher[R]) Store(ctx context.Context, object client.Object, owned []string) error {
-	if !object.GetDeletionTimestamp().IsZero() && len(object.GetFinalizers()) == 0 {
-		return nil // Kubernetes removed it with its last finalizer.
-	}
-	var failed error
-	var none R
-	if p.Record != none {
-		failed = p.Record.Close(ctx)
-		p.Record.LeaveOut()
-	}
-	object.SetResourceVersion(p.read) // The helper would take a newer one for a change.
-	return errors.Join(failed, p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}))
-}
-
 // Wake returns requests for those objects of a kind that wake says; nil: for all. list is an empty list of them, of
 // which nothing is changed.
 func Wake(
@@ -134,16 +90,6 @@ func Wake(
 // enqueue requests past the predicates of their own kind.
 func Watched(object client.Object, filter string) bool {
 	return filter == "" || labels.HasWatchLabel(object, filter)
-}
-
-// Label sets a label.
-func Label(object client.Object, key, value string) {
-	labels := object.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[key] = value
-	object.SetLabels(labels)
 }
 
 // IgnoreBookkeeping drops updates that only change our own annotations, or words: otherwise each record would trigger

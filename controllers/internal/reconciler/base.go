@@ -4,6 +4,8 @@
 package reconciler
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -41,4 +43,15 @@ func (b *Base) Warn(about client.Object, reason, action, format string, args ...
 // Tell emits an event about an object that nobody has to do anything about.
 func (b *Base) Tell(about client.Object, reason, action, format string, args ...any) {
 	b.Recorder.Eventf(about, nil, corev1.EventTypeNormal, reason, action, format, args...)
+}
+
+// LookLasts is how long after the API server was asked for the state of a control plane one of its Machines may be
+// deleted, or its machine switched off. A manager that was stopped meanwhile, and resumes when another one leads, must
+// not take a second one. It is shorter than the others wait for the lease.
+const LookLasts = 5 * time.Second
+
+// LookBegins begins such a look; late reports whether that is too long ago by now.
+func (b *Base) LookBegins() (late func() bool) {
+	began := b.Clock.Now().Round(0) // Not the monotonic clock, which stands still while the computer is suspended.
+	return func() bool { return b.Clock.Now().Round(0).Sub(began) > LookLasts }
 }
