@@ -38,11 +38,6 @@ import (
 // wake nobody.
 const Interval = 15 * time.Second
 
-// sendWithin is how long after the API server was asked for the state of a control plane one of its Machines may be
-// deleted. A manager that was stopped meanwhile, and resumes when another one leads, must not delete a second
-// one. It is shorter than the others wait for the lease.
-const sendWithin = 5 * time.Second
-
 // Reconciler empties hosts. It looks at all of them in each round, one round after the other: so it never takes two
 // Machines of one control plane, and no room twice, whichever hosts they are on.
 type Reconciler struct {
@@ -140,8 +135,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 type evacuation struct {
 	host *infrav1.LXDHost
 	vms  []*vm
-	// verdicts are about vms, in this order.
-	verdicts []verdict
 }
 
 func (e *evacuation) key() string { return client.ObjectKeyFromObject(e.host).String() }
@@ -155,14 +148,18 @@ func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) err
 	var errs []error
 	for _, e := range evacuating {
 		e.vms = now.on(e.host)
-		r.judge(ctx, now, e)
+		for _, v := range e.vms {
+			v.out = r.judge(ctx, now, v)
+		}
 	}
 	for _, e := range evacuating {
-		r.proceed(ctx, now, e)
 		var left []infrav1.LXDEvacuationVM
-		for i, v := range e.vms {
-			left = append(left, infrav1.LXDEvacuationVM{Machine: v.key(), State: e.verdicts[i].state,
-				Message: e.verdicts[i].message})
+		for _, v := range e.vms {
+			if v.out.action != none {
+				v.out = r.replace(ctx, now, e.host, v)
+			}
+			left = append(left, infrav1.LXDEvacuationVM{Machine: v.key(), State: v.out.state(),
+				Message: v.out.Problem().Message})
 		}
 		was := conditions.IsTrue(e.host, infrav1.EvacuatedCondition)
 		err := r.store(ctx, e.host, func() { conclude(e.host, left, r.Enabled) })
@@ -173,67 +170,56 @@ func (r *Reconciler) evacuate(ctx context.Context, evacuating []*evacuation) err
 	return kerrors.NewAggregate(errs)
 }
 
-// judge decides about all VMs on a host. It changes nothing. What can't be looked at is a verdict, and no error of the
-// round: that would put off the next one, for all hosts.
-func (r *Reconciler) judge(ctx context.Context, now *round, e *evacuation) {
-	for _, v := range e.vms {
-		if !r.Enabled {
-			e.verdicts = append(e.verdicts, *held("the manager may not replace its Machine: set the chart's value %s to true",
-				enabledValue))
-			continue
-		}
-		if err := r.look(ctx, v); err != nil {
-			ctrl.LoggerFrom(ctx).Info("A VM could not be looked at", "vm", v.key(), "error", err.Error())
-			e.verdicts = append(e.verdicts, *waiting("it could not be looked at: %s", report.Brief(err.Error())))
-			continue
-		}
-		decided := decide(v, r.Clock.Now())
-		if decided.action == none && decided.state == infrav1.LXDVMLeaving && v.awaitsSuccessor() {
-			now.successors = append(now.successors, successor{maasMachine: v.maasMachine})
-		}
-		e.verdicts = append(e.verdicts, decided)
+// judge looks at a VM, and decides about it. It changes nothing. That it can't be looked at is an outcome, and no error
+// of the round: that would put off the next one, for all hosts.
+func (r *Reconciler) judge(ctx context.Context, now *round, v *vm) outcome {
+	if !r.Enabled {
+		return held("the manager may not replace its Machine: set the chart's value %s to true", enabledValue)
 	}
+	if err := r.look(ctx, v); err != nil {
+		ctrl.LoggerFrom(ctx).Info("A VM could not be looked at", "vm", v.key(), "error", err.Error())
+		return waiting("it could not be looked at: %s", report.Brief(err.Error()))
+	}
+	out := decide(v, r.Clock.Now())
+	if out.action == none && out.state() == infrav1.LXDVMLeaving && v.awaitsSuccessor() {
+		now.successors = append(now.successors, successor{maasMachine: v.maasMachine})
+	}
+	return out
 }
 
-// proceed does what was decided about the VMs on a host, one after the other. As for judge, an error is a verdict.
-func (r *Reconciler) proceed(ctx context.Context, now *round, e *evacuation) {
-	for i, v := range e.vms {
-		if e.verdicts[i].action == none {
-			continue
-		}
-		if cramped := r.roomFor(ctx, now, v); cramped != nil {
-			e.verdicts[i] = *cramped
-			continue
-		}
-		zones := v.zones()
-		done, err := r.act(ctx, e.host, v, e.verdicts[i])
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("A Machine could not be replaced", "vm", v.key(), "error", err.Error())
-			done = *waiting("it could not be replaced: %s", report.Brief(err.Error()))
-		}
-		if e.verdicts[i] = done; done.action != none {
-			now.successors = append(now.successors, successor{maasMachine: v.maasMachine, zone: zones[0]})
-		}
+// replace does what was decided about a VM, if its successor has room. As for judge, an error is an outcome.
+func (r *Reconciler) replace(ctx context.Context, now *round, host *infrav1.LXDHost, v *vm) outcome {
+	if out := r.roomFor(ctx, now, v); out.Waits() {
+		return out
 	}
+	zones := v.zones()
+	out, err := r.act(ctx, host, v)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("A Machine could not be replaced", "vm", v.key(), "error", err.Error())
+		return waiting("it could not be replaced: %s", report.Brief(err.Error()))
+	}
+	if out.action != none {
+		now.successors = append(now.successors, successor{maasMachine: v.maasMachine, zone: zones[0]})
+	}
+	return out
 }
 
 // act does what was decided for a VM, if it is decided once more.
-func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, decided verdict) (verdict, error) {
-	// Not the monotonic clock, which stands still while the machine is suspended.
-	began := r.Clock.Now().Round(0)
-	ctx, cancel := context.WithTimeout(ctx, sendWithin)
+func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm) (outcome, error) {
+	late := r.LookBegins()
+	ctx, cancel := context.WithTimeout(ctx, reconciler.LookLasts)
 	defer cancel()
 	if err := r.look(ctx, v); err != nil {
-		return verdict{}, err
+		return proceed, err
 	}
-	if again := decide(v, r.Clock.Now()); again.action != decided.action {
+	if again := decide(v, r.Clock.Now()); again.action != v.out.action {
 		return again, nil
 	}
-	if r.Clock.Now().Round(0).Sub(began) > sendWithin {
-		return *waiting("the API server takes too long"), nil
+	if late() {
+		return waiting("the API server takes too long"), nil
 	}
 	var err error
-	if decided.action == rollOut {
+	if v.out.action == rollOut {
 		err = r.rollOut(ctx, v)
 	} else {
 		err = r.Client.Delete(ctx, v.machine, client.Preconditions{UID: &v.machine.UID,
@@ -241,20 +227,20 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm, deci
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return *waiting("it has changed a moment ago"), nil
+		return waiting("it has changed a moment ago"), nil
 	case apierrors.IsForbidden(err):
-		return *held("the manager may not replace it: set the chart's value %s; the API server says: %v", enabledValue,
+		return held("the manager may not replace it: set the chart's value %s; the API server says: %v", enabledValue,
 			err), nil
 	case err != nil:
-		return verdict{}, fmt.Errorf("replacing Machine %s: %w", client.ObjectKeyFromObject(v.machine), err)
+		return proceed, fmt.Errorf("replacing Machine %s: %w", client.ObjectKeyFromObject(v.machine), err)
 	case v.owner.controlPlane != nil && v.owner.controlPlane.noRollout:
 		return decide(v, r.Clock.Now()), nil
 	}
 	r.Recorder.Eventf(v.maasMachine, host, corev1.EventTypeNormal, "Evacuating", "Evacuate", "it leaves LXDHost %s: %s",
-		host.Name, decided.message)
+		host.Name, v.out.Problem().Message)
 	ctrl.LoggerFrom(ctx).Info("A VM leaves its host", "lxdHost", client.ObjectKeyFromObject(host), "maasMachine", v.key(),
-		"message", decided.message)
-	return decided, nil
+		"message", v.out.Problem().Message)
+	return v.out, nil
 }
 
 // rollOut makes a control plane replace the Machines that were made before now. A kind that does not know the field

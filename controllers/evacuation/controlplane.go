@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 )
 
@@ -74,22 +73,22 @@ func readOwner(object *unstructured.Unstructured) (*owner, error) {
 // controlPlaneRules let one Machine of a control plane go at a time, and only from a healthy one: its successor is made
 // when it is gone.
 var controlPlaneRules = []rule{
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		for _, m := range v.owner.machines {
 			if !m.DeletionTimestamp.IsZero() {
 				return waiting("Machine %s of the same control plane is being deleted", m.Name)
 			}
 		}
-		return nil
+		return proceed
 	},
 	replacement,
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		if n := len(v.owner.machines); n != v.owner.replicas {
 			return waiting("its %s %s has %d of %d Machines", v.owner.kind, v.owner.name, n, v.owner.replicas)
 		}
-		return nil
+		return proceed
 	},
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		cp := v.owner.controlPlane
 		rolling := meta.IsStatusConditionTrue(cp.conditions, clusterv1.RollingOutCondition) ||
 			(cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
@@ -99,9 +98,9 @@ var controlPlaneRules = []rule{
 		case rolling:
 			return waiting("its %s %s is being rolled out", v.owner.kind, v.owner.name)
 		}
-		return nil
+		return proceed
 	},
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		for _, m := range v.owner.machines {
 			if why := controlplane.MachineSickness(m); why != "" && (m.Name != v.machine.Name || v.owner.replicas == 1) {
 				return waiting("Machine %s of the same control plane is not healthy: %s", m.Name, why)
@@ -111,18 +110,18 @@ var controlPlaneRules = []rule{
 			controlplane.MachineSickness(v.machine) != ""); why != "" {
 			return waiting("its %s %s is not healthy: %s", v.owner.kind, v.owner.name, why)
 		}
-		return nil
+		return proceed
 	},
 	alone,
 }
 
 // replacement says that the only Machine of a control plane is being replaced already, or will be when a person has
 // said.
-func replacement(v *vm, now time.Time) *verdict {
+func replacement(v *vm, now time.Time) outcome {
 	after := v.owner.controlPlane.rolloutAfter
 	switch {
 	case v.owner.replicas != 1 || !v.machine.CreationTimestamp.Time.Before(after):
-		return nil
+		return proceed
 	case after.After(now):
 		return held("its %s %s is to be rolled out only at %s: wait, or remove spec.rollout.after", v.owner.kind,
 			v.owner.name, after.UTC().Format(time.RFC3339))
@@ -131,12 +130,12 @@ func replacement(v *vm, now time.Time) *verdict {
 }
 
 // alone replaces the only Machine of a control plane by a new one first: without it there would be no cluster.
-func alone(v *vm, _ time.Time) *verdict {
+func alone(v *vm, _ time.Time) outcome {
 	cp := v.owner.controlPlane
 	remedy := fmt.Sprintf("scale %s %s to 3, or delete the cluster", v.owner.kind, v.owner.name)
 	switch {
 	case v.owner.replicas != 1:
-		return nil
+		return proceed
 	case cp.noRollout:
 		return held("it is the only Machine of its control plane, and a %s has no spec.rollout.after, by which a new one "+
 			"is made first: %s", v.owner.kind, remedy)
@@ -144,6 +143,5 @@ func alone(v *vm, _ time.Time) *verdict {
 		return held("it is the only Machine of its control plane, and a new one can't be made first: set "+
 			"spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1", v.owner.kind, v.owner.name)
 	}
-	return &verdict{rollOut, infrav1.LXDVMLeaving, fmt.Sprintf("its %s %s replaces it by a new Machine, which is made "+
-		"first", v.owner.kind, v.owner.name)}
+	return leaving("its %s %s replaces it by a new Machine, which is made first", v.owner.kind, v.owner.name).by(rollOut)
 }

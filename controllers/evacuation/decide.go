@@ -3,7 +3,6 @@
 package evacuation
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -27,6 +26,8 @@ type vm struct {
 	cluster *clusterv1.Cluster // nil: there is none
 	machine *clusterv1.Machine // nil: there is none
 	owner   *owner             // nil: nothing replaces the Machine
+
+	out outcome // what was decided in this round
 }
 
 // owner makes a successor for a Machine that is deleted: a control plane, or a MachineSet with its MachineDeployment.
@@ -61,28 +62,38 @@ const (
 	rollOut
 )
 
-// verdict is what is to be done for a VM, and what people read about it.
-type verdict struct {
-	action  action
-	state   infrav1.LXDEvacuationState
-	message string
+// outcome is what is decided about a VM until the next round, as in package report: the zero value leaves that to the
+// next rule. Its reason is the state of the VM.
+type outcome struct {
+	report.Outcome
+	action action
 }
 
-func leaving(format string, args ...any) *verdict {
-	return &verdict{none, infrav1.LXDVMLeaving, fmt.Sprintf(format, args...)}
+var proceed = outcome{}
+
+func (o outcome) state() infrav1.LXDEvacuationState {
+	return infrav1.LXDEvacuationState(o.Problem().Reason)
 }
 
-func waiting(format string, args ...any) *verdict {
-	return &verdict{none, infrav1.LXDVMWaiting, fmt.Sprintf(format, args...)}
+// by returns an outcome that an action leads to.
+func (o outcome) by(a action) outcome {
+	o.action = a
+	return o
 }
 
-func held(format string, args ...any) *verdict {
-	return &verdict{none, infrav1.LXDVMHeld, fmt.Sprintf(format, args...)}
+func leaving(format string, args ...any) outcome { return as(infrav1.LXDVMLeaving, format, args...) }
+
+func waiting(format string, args ...any) outcome { return as(infrav1.LXDVMWaiting, format, args...) }
+
+func held(format string, args ...any) outcome { return as(infrav1.LXDVMHeld, format, args...) }
+
+func as(state infrav1.LXDEvacuationState, format string, args ...any) outcome {
+	return outcome{Outcome: report.Wait(Interval, string(state), format, args...)}
 }
 
 // decide returns what is to be done for a VM. It is pure: all that it knows is in the VM, and now. The first rule that
 // has something to say decides.
-func decide(v *vm, now time.Time) verdict {
+func decide(v *vm, now time.Time) outcome {
 	rules := common
 	switch {
 	case v.owner == nil:
@@ -92,27 +103,27 @@ func decide(v *vm, now time.Time) verdict {
 		rules = slices.Concat(common, workerRules)
 	}
 	for _, rule := range rules {
-		if verdict := rule(v, now); verdict != nil {
-			return *verdict
+		if out := rule(v, now); out.Waits() {
+			return out
 		}
 	}
-	return verdict{deleteMachine, infrav1.LXDVMLeaving, "its Machine is being deleted"}
+	return leaving("its Machine is being deleted").by(deleteMachine)
 }
 
-type rule func(v *vm, now time.Time) *verdict
+type rule func(v *vm, now time.Time) outcome
 
 var common = []rule{
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		switch {
 		case v.unreadable != nil:
 			return held("%v", v.unreadable)
 		case v.unsure:
 			return waiting("it is not certain yet which host has its VM")
 		}
-		return nil
+		return proceed
 	},
 	// What is on its way is never stopped.
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		switch {
 		case v.machine != nil && !v.machine.DeletionTimestamp.IsZero():
 			return leaving("its Machine is being deleted%s",
@@ -121,9 +132,9 @@ var common = []rule{
 			return leaving("its VM is being deleted%s", report.After(conditions.GetMessage(v.maasMachine,
 				infrav1.ReadyCondition)))
 		}
-		return nil
+		return proceed
 	},
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		switch {
 		case v.machine == nil:
 			return held("no Machine owns it: kubectl delete maasmachine %s --namespace %s, if nothing needs it",
@@ -133,16 +144,16 @@ var common = []rule{
 		case !v.cluster.DeletionTimestamp.IsZero():
 			return waiting("its Cluster is being deleted")
 		}
-		return nil
+		return proceed
 	},
 	// Whoever pauses something wants it untouched.
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		if what := v.paused(); what != "" {
 			return held("%s is paused: it is not touched until that is taken back", what)
 		}
-		return nil
+		return proceed
 	},
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		if v.owner == nil {
 			return held("nothing would replace its Machine, which belongs to no MachineSet and no control plane that can be "+
 				"read: if the Machine may go, kubectl delete machine %s --namespace %s", v.machine.Name, v.machine.Namespace)
@@ -150,7 +161,7 @@ var common = []rule{
 		if v.owner.deleting {
 			return waiting("its %s is being deleted", v.owner.kind)
 		}
-		return nil
+		return proceed
 	},
 }
 
@@ -171,21 +182,21 @@ func (v *vm) paused() string {
 
 var workerRules = []rule{
 	// The rollout replaces it, and does so by the strategy.
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		if v.owner.workers.rollingOut {
 			return waiting("its %s %s is being rolled out", v.owner.kind, v.owner.name)
 		}
-		return nil
+		return proceed
 	},
 	// One at a time even where none may be unavailable: MachineSets delete before they make the successor available.
-	func(v *vm, _ time.Time) *verdict {
+	func(v *vm, _ time.Time) outcome {
 		available := len(list.Where(v.owner.machines,
 			func(m *clusterv1.Machine) bool { return m.Name != v.machine.Name && isAvailable(m) }))
 		if missing := v.owner.replicas - available; missing > max(v.owner.workers.maxUnavailable, 1) {
 			return waiting("its %s %s has only %d other available Machine(s) of %d", v.owner.kind, v.owner.name, available,
 				v.owner.replicas)
 		}
-		return nil
+		return proceed
 	},
 }
 

@@ -177,10 +177,10 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := decide(tc.vm, now)
-			if got.action != tc.action || got.state != tc.state || got.message == "" {
-				t.Errorf("it is action %d, %s: %s; want %d, %s", got.action, got.state, got.message, tc.action, tc.state)
+			if p := got.Problem(); got.action != tc.action || got.state() != tc.state || p.Message == "" {
+				t.Errorf("it is action %d, %s: %s; want %d, %s", got.action, p.Reason, p.Message, tc.action, tc.state)
 			}
-			if again := decide(tc.vm, now); again != got {
+			if again := decide(tc.vm, now); again.action != got.action || again.Problem() != got.Problem() {
 				t.Errorf("the second time it is %+v", again)
 			}
 		})

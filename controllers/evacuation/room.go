@@ -34,13 +34,13 @@ type successor struct {
 	zone string
 }
 
-// roomFor returns nil if the successor of a VM can be placed now, on whatever host Cluster API's choice of the failure
-// domain allows: without one, the deletion would only lose a Machine. Otherwise it says why not.
-func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) *verdict {
+// roomFor waits until the successor of a VM can be placed, on whatever host Cluster API's choice of the failure domain
+// allows: without one, the deletion would only lose a Machine.
+func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) outcome {
 	err := r.findRoom(ctx, now, v)
 	switch config := v.maasMachine.Spec.LXDConfig; {
 	case err == nil:
-		return nil
+		return proceed
 	case guard.Is[*lxd.LXDError](err) && config != nil && config.VMHost != "":
 		return held("lxdConfig.vmHost pins it to the host %s: remove that from its MaasMachineTemplate", config.VMHost)
 	case guard.Is[*lxd.LXDError](err):
