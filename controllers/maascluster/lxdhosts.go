@@ -91,10 +91,11 @@ func (r *Reconciler) applyLXDHost(
 	if err != nil {
 		return err
 	}
-	for _, object := range []*unstructured.Unstructured{secret, wanted} {
-		if err := r.applyOwned(ctx, m, object); err != nil {
-			return err
-		}
+	if err := r.applyOwned(ctx, m, secret, &corev1.Secret{}); err != nil {
+		return err
+	}
+	if err := r.applyOwned(ctx, m, wanted, &infrav1.LXDHost{}); err != nil {
+		return err
 	}
 	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), host, node, offered)
 }
@@ -186,18 +187,19 @@ func (r *Reconciler) readOffer(ctx context.Context, cluster client.ObjectKey, no
 	return secret.Data, nil
 }
 
-// errNotOurs means that an object has the name of ours, and is another's.
-var errNotOurs = errors.New("it is not this machine's: delete it, or give it another name")
-
-// applyOwned applies an object that belongs to a machine. Another's object of that name is not changed.
-func (r *Reconciler) applyOwned(ctx context.Context, m *infrav1.MaasMachine, object *unstructured.Unstructured) error {
+// applyOwned applies an object that belongs to a machine. Another's object of that name is not changed: there is an
+// empty object of its kind, to read it into.
+func (r *Reconciler) applyOwned(
+	ctx context.Context, m *infrav1.MaasMachine, object *unstructured.Unstructured, there client.Object,
+) error {
 	kind, name := object.GetKind(), object.GetName()
-	there, err := r.read(ctx, object)
-	if err != nil {
+	err := r.Client.Get(ctx, client.ObjectKeyFromObject(object), there)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
 		return fmt.Errorf("reading %s %s: %w", kind, name, err)
-	}
-	if there != nil && !isOf(there, m) {
-		return fmt.Errorf("%s %s: %w", kind, name, errNotOurs)
+	case !isOf(there, m):
+		return fmt.Errorf("%s %s is not this machine's: delete it, or give it another name", kind, name)
 	}
 	// The deletion of the machine waits until its LXDHost is gone: it must not come back.
 	current := &infrav1.MaasMachine{}
@@ -216,19 +218,6 @@ func (r *Reconciler) applyOwned(ctx context.Context, m *infrav1.MaasMachine, obj
 func isOf(object client.Object, m *infrav1.MaasMachine) bool {
 	host, is := object.(*infrav1.LXDHost)
 	return metav1.IsControlledBy(object, m) || (is && clusters.Mirrors(host, m))
-}
-
-// read returns the object of that kind and name as it is now; nil if there is none.
-func (r *Reconciler) read(ctx context.Context, like *unstructured.Unstructured) (client.Object, error) {
-	var there client.Object = &infrav1.LXDHost{}
-	if like.GetKind() == secretKind {
-		there = &corev1.Secret{}
-	}
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(like), there)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return there, err
 }
 
 // subnetOf returns the CIDR of the subnet that MAAS shows on the bridge of a machine; if it shows none there, that of
