@@ -3,11 +3,14 @@
 package maascluster
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -17,5 +20,15 @@ func TestWhatGoesWithAMachineHasItsWatchFilter(t *testing.T) {
 	m.Labels = map[string]string{clusterv1.WatchLabel: "blue"}
 	if got := ownedBy(&scope.Cluster{Cluster: &clusterv1.Cluster{}}, m, "one").Labels[clusterv1.WatchLabel]; got != "blue" {
 		t.Errorf("the filter is %q", got)
+	}
+}
+
+// A node may have its address from DHCP, beside an interface with one that MAAS assigned.
+func TestAddressesThatMAASDiscoveredAreTheMachinesToo(t *testing.T) {
+	discovered := &maas.Interface{Discovered: []maas.Link{{IPAddress: "10.1.0.9"}, {IPAddress: "10.0.0.1"}, {}}}
+	got := addressesOf(&maas.Machine{IPAddresses: []string{"10.0.0.1", "FD00::1"}, Interfaces: []*maas.Interface{{}, discovered}})
+	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("10.1.0.9")}
+	if !slices.Equal(got, want) {
+		t.Errorf("the addresses are %v, want %v", got, want)
 	}
 }
