@@ -579,3 +579,29 @@ func TestAMachineOfChoiceWithoutALayoutIsNotTaken(t *testing.T) {
 		t.Errorf("%d machines were taken", n)
 	}
 }
+
+// MAAS allocates DPUs, and goes on running what was deployed on them when they are released.
+func TestADPUIsLeftOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.region = strings.ReplaceAll(oneServer, "disks: [100]}", "disks: [100], dpu: true}")
+		w.version = "3.8"
+	})
+	w.provisioned(w.newCluster())
+	dpu := w.maas.Machines()[0].SystemID
+	for name, reason := range map[string]string{"any": infrav1.NoMachineAvailableReason, "chosen": infrav1.MachineDoesNotFitReason} {
+		spec := infrav1.MaasMachineSpec{}
+		if name == "chosen" {
+			spec.SystemID = dpu
+		}
+		m := w.newMachine(name, false, spec)
+		w.refused(m, infrav1.MachineDeployedCondition, reason)
+		if message := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(message, "DPU") {
+			t.Errorf("%s: %q", name, message)
+		}
+	}
+	w.await("it is given back", nil, func(context.Context) bool { return w.metal(dpu).Status == "Ready" })
+	if n := w.count("deploy"); n != 0 {
+		t.Errorf("%d deployments, want none", n)
+	}
+}

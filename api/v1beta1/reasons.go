@@ -154,7 +154,7 @@ const (
 	// machines by the first thing that each lacks, as in `8 machine(s): 5 in use; 3 with less than 64000 MiB of memory
 	// (spec.minMemory), at most 32768`; or those that fit are in [quarantine](machine-states.md#quarantine), and the
 	// message names them, why, and until when; or they have [no root file system](storage.md#raid), and the template
-	// sets no layout.
+	// sets no layout; or they are DPUs, which MAAS neither switches off nor erases when they are released.
 	//   - Provider: retries every 30 seconds. It never lets MAAS compose a VM instead.
 	//   - You: compare the message with MAAS: `maas admin machines read | jq -r '.[] | [.hostname, .status_name,
 	//     .zone.name, .pool.name, .cpu_count, .memory, (.tag_names|join(","))] | @tsv'`. Free or add a machine, or

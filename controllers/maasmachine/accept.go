@@ -31,7 +31,7 @@ func (r *Reconciler) acceptance(ctx context.Context, l *life) (outcome, error) {
 			m.HostName()))
 	case hasOthersStorage(l, m):
 		return r.returnMachine(ctx, l, m)
-	case deployable(m) && lacksRoot(l, m):
+	case deployable(m) && whyUnsuited(l, m) != "":
 		return r.setAside(ctx, l, m)
 	}
 	how := "Allocated"
@@ -68,9 +68,9 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) 
 	}, l.recordLeftover)
 }
 
-// setAside gives back a machine that MAAS allocated, and on which nothing can be installed; it is left out for a while.
+// setAside gives back a machine that MAAS allocated, and that is unsuited; it is left out for a while.
 func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.Machines.MeetRootless(m)
+	l.Machines.MeetUnsuited(m)
 	return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
-		"machine %s %s; it is given back", m, noRoot))
+		"machine %s %s; it is given back", m, whyUnsuited(l, m)))
 }

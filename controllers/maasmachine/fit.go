@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func (r *Reconciler) choice(ctx context.Context, l *life) (outcome, error) {
 	if err := l.takeTurn(ctx, turns.Machines, turns.Acquire); err != nil {
 		return proceed, err
 	}
-	for _, m := range rootless(l) {
+	for _, m := range l.unsuited() {
 		wanted.NotHostnames = append(wanted.NotHostnames, m.Hostname)
 	}
 	without, err := r.bridgeless(ctx, l, *wanted)
@@ -105,9 +106,7 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	misfit := machine.Misfit(l.maas, constraints)
-	if misfit == "" && lacksRoot(l, l.maas) {
-		misfit = noRoot
-	}
+	misfit = cmp.Or(misfit, whyUnsuited(l, l.maas))
 	if misfit != "" {
 		return report.Wait(report.MendRetry, infrav1.MachineDoesNotFitReason, "machine %s, which spec.systemID names, %s",
 			l.maas, misfit), nil
@@ -141,13 +140,18 @@ func needsRoot(l *life) bool {
 	return !l.IsLXD() && spec.Storage == nil && !spec.DeployInMemory
 }
 
-// lacksRoot reports whether nothing can be installed on a machine as it is.
-func lacksRoot(l *life, m *maas.Machine) bool { return needsRoot(l) && !machine.HasRoot(m) }
-
-// rootless returns the machines that are known to have no root file system, if the spec needs one.
-func rootless(l *life) []*maas.Machine {
-	if !needsRoot(l) {
-		return nil
+// whyUnsuited returns why MAAS should not allocate a machine for this object, though it does; "" if nothing is wrong.
+func whyUnsuited(l *life, m *maas.Machine) string {
+	switch {
+	case !l.IsLXD() && m.IsDPU:
+		return machine.Misfit(m, maas.AllocateParams{})
+	case needsRoot(l) && !machine.HasRoot(m):
+		return noRoot
 	}
-	return l.Machines.Rootless()
+	return ""
+}
+
+// unsuited returns the machines that are known to be.
+func (l *life) unsuited() []*maas.Machine {
+	return l.Machines.Unsuited(func(m *maas.Machine) bool { return whyUnsuited(l, m) != "" })
 }

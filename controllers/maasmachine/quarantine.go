@@ -64,9 +64,9 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error) outc
 	}
 	after, message := report.CapacityRetry, whyNone(ctx, l, refusal, constraints)
 	names, first := skipped(append(quarantined, l.Machines.Quarantine.Remembered()...), constraints)
-	for _, m := range rootless(l) {
+	for _, m := range l.unsuited() {
 		if machine.Fits(m, constraints) {
-			names = append(names, fmt.Sprintf("%s %s", m, noRoot))
+			names = append(names, fmt.Sprintf("%s %s", m, whyUnsuited(l, m)))
 		}
 	}
 	if len(names) > 0 {

@@ -74,7 +74,7 @@ var all = map[string]Reason{
 		You:   "change the template, so that the machine is replaced.",
 	},
 	"NoMachineAvailable": {
-		Means: "no Ready machine in MAAS fits zone, pool, tags and sizes: the message counts all machines by the first thing that each lacks, as in `8 machine(s): 5 in use; 3 with less than 64000 MiB of memory (spec.minMemory), at most 32768`; or those that fit are in quarantine, and the message names them, why, and until when; or they have no root file system, and the template sets no layout.",
+		Means: "no Ready machine in MAAS fits zone, pool, tags and sizes: the message counts all machines by the first thing that each lacks, as in `8 machine(s): 5 in use; 3 with less than 64000 MiB of memory (spec.minMemory), at most 32768`; or those that fit are in quarantine, and the message names them, why, and until when; or they have no root file system, and the template sets no layout; or they are DPUs, which MAAS neither switches off nor erases when they are released.",
 		You:   "compare the message with MAAS: `maas admin machines read | jq -r '.[] | [.hostname, .status_name, .zone.name, .pool.name, .cpu_count, .memory, (.tag_names|join(\",\"))] | @tsv'`. Free or add a machine, or change the template. A repaired machine is allocated again at once after `capmaasctl machines lift NAME`.",
 	},
 	"KeptMachineLost": {

@@ -69,6 +69,7 @@ func TestErrorsAreTyped(t *testing.T) {
 		"no address":     {503, "No more IPs available in subnet: 10.77.0.0/24.", Exhausted, "No more IPs available in subnet: 10.77.0.0/24."},
 		"all in use":     {503, "Failed to allocate the required AUTO IP addresses", Exhausted, "Failed to allocate the required AUTO IP addresses"},
 		"not checked":    {503, "IP address checks failed after 2 retries.", Unaddressed, "IP address checks failed after 2 retries."},
+		"a DPU":          {500, "Erasing disk is disabled for DPUs. For more information, refer to the documentation.", Invalid, "Erasing disk is disabled for DPUs. For more information, refer to the documentation."},
 		"no way to BMC":  {500, "Error determining BMC task queue for machine abc", Unroutable, "Error determining BMC task queue for machine abc"},
 		"no rack's BMC":  {503, "No rack controllers can access the BMC of node abc", Unroutable, "No rack controllers can access the BMC of node abc"},
 		"quoted":         {500, "boom: No more IPs available in subnet", Unavailable, "boom: No more IPs available in subnet"},

@@ -146,11 +146,13 @@ var ofStatus = map[int]Kind{
 
 // spoken are the errors to which MAAS gives a text alone: others have their status (StaticIPAddressExhaustion and
 // IPAddressCheckFailed in maasserver/exceptions.py; UnroutablePowerWorkflowException in
-// maastemporalworker/workflow/power.py, and NoConnectionsAvailable and PowerProblem in models/node.py before 3.5).
+// maastemporalworker/workflow/power.py, and NoConnectionsAvailable and PowerProblem in models/node.py before 3.5;
+// UnsupportedEraseOperationError in forms/ephemeral.py).
 var spoken = map[string]Kind{
 	"No more IPs available in subnet":                   Exhausted,
 	"Failed to allocate the required AUTO IP addresses": Exhausted,
 	"IP address checks failed after":                    Unaddressed,
+	"Erasing disk is disabled for DPUs":                 Invalid,
 	"Error determining BMC task queue":                  Unroutable,
 	"No rack controllers can access the BMC of":         Unroutable,
 	"Unable to reach the BMC":                           Unroutable,

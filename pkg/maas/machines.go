@@ -86,6 +86,9 @@ type Machine struct {
 	Storage  float64 `json:"storage"`
 	Zone     Ref     `json:"zone"`
 	Pool     Ref     `json:"pool"`
+	// IsDPU: MAAS deploys it as any other, from 3.7 on. When it is released, it goes on running what was deployed, and
+	// its disks can't be erased.
+	IsDPU bool `json:"is_dpu"`
 	// Pod is the VM host of a composed VM.
 	Pod           *Ref         `json:"pod"`
 	IPAddresses   []string     `json:"ip_addresses"`

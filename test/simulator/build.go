@@ -203,7 +203,7 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 			return fmt.Errorf("machine %s: no domain %q", name, g.Domain)
 		}
 	}
-	m.hardware, m.storageExtra = g.Hardware, g.StorageExtra
+	m.hardware, m.storageExtra, m.isDPU = g.Hardware, g.StorageExtra, g.DPU
 	m.powerType = orDefault(g.PowerType, "ipmi")
 	m.powerParams = map[string]string{"power_address": fmt.Sprintf("10.255.%d.%d", m.id/250, m.id%250+1)}
 	for i, size := range g.Disks {

@@ -272,7 +272,7 @@ func (s *Simulator) stopAndFinish(m *machine) {
 	s.letGo(m)
 	wasOn := m.powerState != "off"
 	s.setStatus(m, statusReleasing)
-	if !wasOn || m.powerType == "manual" {
+	if !wasOn || m.powerType == "manual" || m.isDPU { // A DPU goes on running (_release in maasserver/models/node.py).
 		s.finishRelease(m)
 		return
 	}

@@ -23,6 +23,9 @@ func (rq *request) release() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rq.refuseErasing(m); err != nil {
+		return nil, err
+	}
 	if m.status != statusReady && m.status != statusReleasing {
 		if !slices.Contains(releasable, m.status) {
 			return nil, conflict("Machine cannot be released in its current state ('%s').", m.status)
@@ -38,10 +41,24 @@ func (rq *request) release() (any, error) {
 	return rq.renderMachine(m), nil
 }
 
+// refuseErasing refuses to erase a DPU (clean of ReleaseForm in maasserver/forms/ephemeral.py): from 3.8 on with an error
+// that MAAS does not expect. Erasing that its settings require is not asked for here.
+func (rq *request) refuseErasing(m *machine) error {
+	const text = "Erasing disk is disabled for DPUs. For more information, refer to the documentation."
+	asks := func(key string) bool { return rq.data.checkbox(key, false) }
+	switch {
+	case !m.isDPU || !asks("erase") && !asks("secure_erase") && !asks("quick_erase"):
+		return nil
+	case rq.version.AtLeast(3, 8, 0):
+		return textError(http.StatusInternalServerError, text)
+	}
+	return invalidField("__all__", text)
+}
+
 // failToStop is a release whose machine can't be switched off: MAAS restores the status and returns the error, but not
 // the data that it removed before, the agent name among it.
 func (rq *request) failToStop(m *machine, erase erasing) error {
-	if erase.kind != "" || m.powerState == "off" || m.powerType == "manual" {
+	if erase.kind != "" || m.powerState == "off" || m.powerType == "manual" || m.isDPU {
 		return nil
 	}
 	text := rq.takeFailure(m, failPower)

@@ -256,6 +256,7 @@ type machine struct {
 	agentName        string
 	ownerData        map[string]string
 	locked           bool
+	isDPU            bool
 	netboot          bool
 
 	powerState  string

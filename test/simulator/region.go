@@ -113,6 +113,7 @@ type RegionMachine struct {
 	Tags         []string    `json:"tags,omitempty"`
 	PowerType    string      `json:"power_type,omitempty"`
 	Status       string      `json:"status,omitempty"` // a filter's short name; default "ready"
+	DPU          bool        `json:"dpu,omitempty"`    // as MAAS 3.7 and newer has them
 	NICs         []RegionNIC `json:"nics,omitempty"`
 	// Hardware is what commissioning found, by MAAS's keys, such as system_vendor.
 	Hardware map[string]string `json:"hardware,omitempty"`

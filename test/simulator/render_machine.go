@@ -67,7 +67,7 @@ func (s *Simulator) renderMachine(m *machine) object {
 		out["enable_kernel_crash_dump"] = m.crashDump
 	}
 	if s.version.AtLeast(3, 7, 0) {
-		out["is_dpu"] = false
+		out["is_dpu"] = m.isDPU
 	}
 	s.renderMachineNetwork(m, out)
 	renderMachineDisks(m, out)

@@ -54,6 +54,9 @@ func lacks(m *maas.Machine, p maas.AllocateParams) *lack {
 	refused := slices.IndexFunc(p.NotTags, func(tag string) bool { return slices.Contains(m.Tags, tag) })
 	missing := slices.IndexFunc(p.Tags, func(tag string) bool { return !slices.Contains(m.Tags, tag) })
 	switch {
+	case m.IsDPU:
+		return &lack{why: "is a DPU, which MAAS neither switches off nor erases when it is released",
+			all: "DPU(s), which MAAS neither switches off nor erases"}
 	case p.Zone != "" && m.Zone.Name != p.Zone:
 		return &lack{why: fmt.Sprintf("is in zone %s, and not in %s", m.Zone.Name, p.Zone), all: "not in zone " + p.Zone}
 	case p.Pool != "" && m.Pool.Name != p.Pool:

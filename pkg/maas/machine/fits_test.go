@@ -36,6 +36,7 @@ func TestFits(t *testing.T) {
 		"its main part":        {metal, maas.AllocateParams{Architecture: "amd64"}, true},
 		"another architecture": {metal, maas.AllocateParams{Architecture: "arm64"}, false},
 		"a VM":                 {change(func(m *maas.Machine) { m.Pod = &maas.Ref{ID: 1} }), maas.AllocateParams{}, false},
+		"a DPU":                {change(func(m *maas.Machine) { m.IsDPU = true }), maas.AllocateParams{}, false},
 		"broken":               {change(func(m *maas.Machine) { m.Status = maas.StatusBroken }), maas.AllocateParams{}, false},
 		"not commissioned yet": {change(func(m *maas.Machine) { m.Status = maas.StatusNew }), maas.AllocateParams{}, false},
 	} {

@@ -35,7 +35,7 @@ type Service struct {
 	inventory  *inventory.Inventory
 	lxd        *lxd.Service
 	leftovers  leftovers
-	rootless   rootless
+	unsuited   unsuited
 	others     others
 }
 

@@ -12,11 +12,11 @@ import (
 )
 
 // Machines whose commissioning could not apply the layout that a script wrote are Ready, and MAAS allocates them,
-// though it can install nothing on them.
+// though it can install nothing on them. It allocates DPUs, too, which can't be given back as they were.
 
 const (
-	// rootlessFor is how long a machine without a root file system is left out after it was met.
-	rootlessFor = 30 * time.Minute
+	// unsuitedFor is how long a machine that nothing can be made of is left out after it was met.
+	unsuitedFor = 30 * time.Minute
 	// seenMaxAge is how old the list of all machines may be that tells of such machines before they are met.
 	seenMaxAge = 10 * time.Minute
 )
@@ -33,43 +33,45 @@ func HasRoot(m *maas.Machine) bool {
 	})
 }
 
-// rootless are the machines that were met without a root file system, by system id.
-type rootless struct {
+// unsuited are the machines that were met and that MAAS should not have allocated, by system id.
+type unsuited struct {
 	mu       sync.Mutex
-	machines map[string]metRootless
+	machines map[string]metUnsuited
 }
 
-type metRootless struct {
+type metUnsuited struct {
 	*maas.Machine
 	until time.Time
 }
 
-// MeetRootless records that a machine has no root file system.
-func (s *Service) MeetRootless(m *maas.Machine) {
-	s.rootless.mu.Lock()
-	defer s.rootless.mu.Unlock()
-	if s.rootless.machines == nil {
-		s.rootless.machines = map[string]metRootless{}
+// MeetUnsuited records that nothing can be made of a machine.
+func (s *Service) MeetUnsuited(m *maas.Machine) {
+	s.unsuited.mu.Lock()
+	defer s.unsuited.mu.Unlock()
+	if s.unsuited.machines == nil {
+		s.unsuited.machines = map[string]metUnsuited{}
 	}
-	s.rootless.machines[m.SystemID] = metRootless{m, s.Quarantine.Now().Add(rootlessFor)}
+	s.unsuited.machines[m.SystemID] = metUnsuited{m, s.Quarantine.Now().Add(unsuitedFor)}
 }
 
-// Rootless returns the machines without a root file system that are known, in a stable order: those that were met, and
-// those in a recent list of all machines, if there is one.
-func (s *Service) Rootless() (found []*maas.Machine) {
-	s.rootless.mu.Lock()
-	defer s.rootless.mu.Unlock()
+// Unsuited returns the machines that are known, and of which isUnsuited says that nothing can be made, in a stable
+// order: of those that were met, and those that are Ready in a recent list of all machines, if there is one.
+func (s *Service) Unsuited(isUnsuited func(*maas.Machine) bool) (found []*maas.Machine) {
+	s.unsuited.mu.Lock()
+	defer s.unsuited.mu.Unlock()
 	now := s.Quarantine.Now()
-	for id, met := range s.rootless.machines {
+	for id, met := range s.unsuited.machines {
 		if now.After(met.until) {
-			delete(s.rootless.machines, id)
+			delete(s.unsuited.machines, id)
 			continue
 		}
-		found = append(found, met.Machine)
+		if isUnsuited(met.Machine) {
+			found = append(found, met.Machine)
+		}
 	}
 	for _, m := range s.inventory.SeenBareMetal(seenMaxAge) {
-		_, met := s.rootless.machines[m.SystemID]
-		if !met && m.Status == maas.StatusReady && !HasRoot(m) {
+		_, met := s.unsuited.machines[m.SystemID]
+		if !met && m.Status == maas.StatusReady && isUnsuited(m) {
 			found = append(found, m)
 		}
 	}
