@@ -122,7 +122,8 @@ func TestCallsToAMAASThatDoesNotRespondAreRefused(t *testing.T) {
 		"no answer in time":            {hangs, read, "did not respond in time", 0},
 		"no answer to a write in time": {hangs, compose, "did not respond in time", 0},
 		"a proxy without MAAS":         {says(http.StatusBadGateway, ""), read, "Bad Gateway", 0},
-		"a proxy that waits for MAAS":  {says(http.StatusGatewayTimeout, ""), compose, "Gateway Timeout", 0},
+		"a proxy that waits for MAAS":  {says(http.StatusGatewayTimeout, ""), compose, "Gateway Timeout", 2},
+		"a proxy that waits to read":   {says(http.StatusGatewayTimeout, ""), read, "Gateway Timeout", 0},
 		"503 to a read":                {says(http.StatusServiceUnavailable, "starting"), read, "starting", 2},
 		"500 to a read":                {says(http.StatusInternalServerError, "no database"), read, "no database", 2},
 		"garbage for a read":           {says(http.StatusOK, "<html>"), read, "can't be read", 2},
@@ -211,6 +212,28 @@ func TestOneReadThatMAASAnswersBadlyIsNoSilence(t *testing.T) {
 func readRecord(ctx context.Context, c *Client) error {
 	_, err := c.ListDNSResources(ctx, "a.example")
 	return err
+}
+
+// MAAS asks BMCs for up to a minute. When a rack has no power, no call about its machines gets anything else than a 504.
+func TestDeadBMCsAreNoSilenceOfMAAS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maas := &region{answer: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/version/") {
+				return says(http.StatusOK, `{"version": "3.6.5"}`).RoundTrip(r)
+			}
+			<-time.After(time.Minute) // On the fake clock.
+			return says(http.StatusGatewayTimeout, "TimeoutError").RoundTrip(r)
+		})}
+		client := maas.client(t)
+		for range 5 * guard.SilentCalls {
+			if _, err := client.QueryPower(t.Context(), "abc"); !errors.Is(err, Unavailable) || NotSent(err) {
+				t.Fatalf("the call ended with %v", err)
+			}
+		}
+		if _, open := client.NextProbe(); open {
+			t.Error("the circuit is open")
+		}
+	})
 }
 
 func TestWhatMAASSaysIsAnAnswer(t *testing.T) {
