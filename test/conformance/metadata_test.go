@@ -5,6 +5,8 @@ package conformance
 import (
 	"encoding/base64"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,6 +101,36 @@ func TestMachineReadsItsMetadataAndItsUserData(t *testing.T) {
 		m.metadata(t, key, "2012-03-01/meta-data/nothing").refuses(t, http.StatusNotFound, "Unknown metadata attribute")
 		m.metadata(t, key, "2009-04-04/user-data").refuses(t, http.StatusNotFound, "Unknown metadata version")
 	})
+}
+
+// maasserver/models/node.py: Node._start and _start_deployment; models/nodeuserdata.py: NodeUserDataManager. A machine that
+// runs in memory is deployed anew, and stays Deployed.
+func TestPowerOnForgetsTheUserData(t *testing.T) {
+	for name, inMemory := range map[string]bool{"from a disk": false, "in memory": true} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, m *maas) {
+				const path = "2012-03-01/user-data"
+				vm := m.deployedVM(t, "ephemeral_deploy", strconv.FormatBool(inMemory),
+					"user_data", base64.StdEncoding.EncodeToString([]byte("#cloud-config\n{}\n")))
+				id, key := vm.str("system_id"), m.nodeKey(t, vm)
+				m.metadata(t, key, path).wants(t, http.StatusOK)
+				for _, state := range []string{"off", "on"} {
+					m.machineOp(t, vm, "power_"+state).object(t)
+					m.awaitMachine(t, id, state, func(o object) bool { return o.str("power_state") == state })
+				}
+				m.metadata(t, key, path).wants(t, http.StatusNotFound)
+				after := m.machine(t, id)
+				if after.str("status_name") != "Deployed" || after.flag("ephemeral_deploy") != inMemory {
+					t.Errorf("it is %s, in memory: %v", after.str("status_name"), after["ephemeral_deploy"])
+				}
+				events := m.events(t, "id", id).object(t).objects("events")
+				begun := slices.DeleteFunc(events, func(event object) bool { return event.str("type") != "Deploying" })
+				if anew := len(begun) > 1; anew != inMemory {
+					t.Errorf("%d deployments have begun", len(begun))
+				}
+			})
+		})
+	}
 }
 
 // metadataserver/api.py: get_node_for_request; models/signals/nodes.py: clear_nodekey_when_owner_changes.

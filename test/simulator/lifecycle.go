@@ -316,7 +316,7 @@ func (s *Simulator) clearOwnership(m *machine) {
 // letGo removes the data of a machine's acquisition and deployment when its release starts. The owner stays until the
 // machine is Ready.
 func (s *Simulator) letGo(m *machine) {
-	m.agentName, m.osystem, m.series, m.hweKernel, m.userData = "", "", "", "", nil
+	m.agentName, m.osystem, m.series, m.hweKernel, m.userData, m.system = "", "", "", "", nil, nil
 	m.hwSync, m.lastSync, m.netboot, m.willHost = false, time.Time{}, true, ""
 	for key, lab := range s.lab {
 		if lab.installedOn == m.systemID {

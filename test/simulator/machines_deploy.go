@@ -61,7 +61,7 @@ func (rq *request) deploy() (any, error) {
 	if ready {
 		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
 	}
-	m.osystem, m.series, m.userData = osystem, series, userData
+	m.osystem, m.series, m.userData, m.system = osystem, series, userData, userData
 	m.hweKernel, m.minHWEKernel = rq.kernelFor(osystem, series), ""
 	m.ephemeral, m.hwSync = options.ephemeral || len(m.disks) == 0, options.hwSync
 	dumps, err := rq.post.boolean("enable_kernel_crash_dump", false)

@@ -15,6 +15,15 @@ func (rq *request) powerOn() (any, error) {
 		// Starting an acquired machine deploys it.
 		return rq.deploy()
 	}
+	// What was stored before is gone, also if this call has none (NodeUserDataManager in models/nodeuserdata.py).
+	if m.userData, err = decodeUserData(rq.post.get("user_data")); err != nil {
+		return nil, err
+	}
+	if m.status == statusDeployed && m.ephemeral {
+		// It is deployed anew, and stays Deployed (Node._start and _start_deployment in models/node.py).
+		m.system = m.userData
+		rq.addEvent(m, levelInfo, statusDeploying.String(), "")
+	}
 	rq.switchPower(m, true, func(error) {})
 	return rq.renderMachine(m), nil
 }

@@ -307,6 +307,7 @@ type machine struct {
 
 	created time.Time
 	running bool              // really on, whatever MAAS's view is
+	system  []byte            // the user data with which its system was deployed; MAAS may have forgotten it
 	erased  string            // how its disks were erased since an image was written to them, or ""
 	epoch   int               // incremented by each new operation; a timer of an older epoch does nothing
 	failing map[string]string // operations that must fail next, with MAAS's message

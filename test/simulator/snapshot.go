@@ -45,8 +45,9 @@ type MachineSnapshot struct {
 	Image     string `json:"image"`
 	Ephemeral bool   `json:"ephemeral"`
 	// Erased is how the disks were erased since an image was written to them: quick, secure, full, or empty.
-	Erased      string            `json:"erased,omitempty"`
-	UserData    []byte            `json:"user_data,omitempty"` // decoded
+	Erased string `json:"erased,omitempty"`
+	// UserData is what its system was deployed with, decoded.
+	UserData    []byte            `json:"user_data,omitempty"`
 	Annotations map[string]string `json:"annotations"`
 	// Device means that it is no machine: MAAS neither switches nor installs it.
 	Device      bool   `json:"device,omitempty"`
@@ -103,7 +104,7 @@ func (s *Simulator) snapshot(m *machine) MachineSnapshot {
 		Power: m.powerState, Running: m.running, PowerType: m.powerType, AgentName: m.agentName, Locked: m.locked,
 		Zone: m.zone.name, Pool: m.pool.name, Tags: tagNames(m.tags), Cores: m.cpuCount, Memory: m.memory,
 		Addresses: m.addresses(), Image: imageName(m), Ephemeral: m.ephemeral, Erased: m.erased,
-		UserData: slices.Clone(m.userData), Annotations: maps.Clone(m.ownerData), Device: m.device, Description: m.description,
+		UserData: slices.Clone(m.system), Annotations: maps.Clone(m.ownerData), Device: m.device, Description: m.description,
 	}
 	if m.owner != nil {
 		snap.Owner = m.owner.name
