@@ -173,6 +173,21 @@ func TestAPowerCycleDoesNotHelp(t *testing.T) {
 	}
 }
 
+// MAAS deploys a machine that runs in memory anew when it is switched on, and without its bootstrap. The server is well.
+func TestAMachineInMemoryIsReplacedWithoutAPowerCycle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisioned(w.newCluster())
+	m := w.node("md-0", false, infrav1.MaasMachineSpec{DeployInMemory: true})
+	remediation := w.remedy("md-0")
+	w.isHandedOver(remediation)
+	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycleOmittedReason)
+	w.switched(m, 0, 0)
+	if w.inQuarantine(m.Spec.SystemID) {
+		t.Error("a server that is well is quarantined")
+	}
+}
+
 // A BMC that does not respond is asked a few times. Then the Machine is replaced, as far as MAAS itself responds.
 func TestADeadBMCDoesNotDelayTheReplacementForEver(t *testing.T) {
 	t.Parallel()

@@ -572,7 +572,7 @@ type MaasMachineSpec struct {
 	Image string `json:"image"`
 
 	// deployInMemory runs the image from memory and leaves the disks alone. It needs MAAS 3.5.10, 3.6.3 or 3.7.1 and
-	// about 16 GB of memory.
+	// about 16 GB of memory. Such a machine does not survive a restart: MAAS deploys it anew, without its bootstrap.
 	// +optional
 	DeployInMemory bool `json:"deployInMemory,omitempty"`
 

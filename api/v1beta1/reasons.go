@@ -323,7 +323,8 @@ const (
 const (
 	// PoweredOffReason: the machine is Deployed, and MAAS found it off.
 	//   - Provider: does not switch it on. A control plane leaves the endpoint's DNS record after 5 minutes.
-	//   - You: switch it on in MAAS, or delete the Machine.
+	//   - You: switch it on in MAAS, or delete the Machine. If it was deployed in memory, delete the Machine: MAAS would
+	//     deploy it anew, without its bootstrap.
 	PoweredOffReason = "PoweredOff"
 
 	// MachineMissingReason: MAAS no longer has the machine, or reports it as Missing; or the LXDHost no longer has the VM.

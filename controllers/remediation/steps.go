@@ -270,6 +270,8 @@ func fit(_ context.Context, s *subject) (outcome, error) {
 		return s.held("machine %s %s", s.found, state.Message)
 	case s.found.Locked:
 		return s.held("machine %s is locked: unlock it in MAAS, or delete the Machine", s.found)
+	case s.found.InMemory:
+		return s.omit("machine %s runs in memory: to be switched on deploys it anew, without its bootstrap", s.found)
 	case s.found.PowerState == maas.PowerUnknown && !s.found.Device: // That one is switched by its host.
 		return s.omit("MAAS does not control the power of machine %s", s.found.SystemID)
 	}

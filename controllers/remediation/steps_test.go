@@ -117,6 +117,7 @@ func TestWhetherAPowerCycleBegins(t *testing.T) {
 		"one that is tested":            {sick(status(maas.StatusTesting)), "", infrav1.RemediationHeldReason},
 		"one in rescue mode":            {sick(status(maas.StatusRescueMode)), "", infrav1.RemediationHeldReason},
 		"one that is locked":            {sick(func(s *subject) { s.found.Locked = true }), "", infrav1.RemediationHeldReason},
+		"one that runs in memory":       {sick(func(s *subject) { s.found.InMemory = true }), infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason},
 		"one that is switched by hand":  {sick(func(s *subject) { s.found.PowerState = maas.PowerUnknown }), infrav1.RemediationReplace, infrav1.PowerCycleOmittedReason},
 		"one whose BMC failed last":     {sick(func(s *subject) { s.found.PowerState = maas.PowerError }), infrav1.RemediationPowerOff, infrav1.PoweringOffReason},
 		"a VM that its host switches": {sick(vm, func(s *subject) {

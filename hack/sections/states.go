@@ -64,6 +64,8 @@ func cell(status maas.Status, ran bool) string {
 		machine *maas.Machine
 	}{
 		{"Powered off", &maas.Machine{Status: status, PowerState: maas.PowerOff}},
+		{"Powered off, and deployed in memory",
+			&maas.Machine{Status: status, PowerState: maas.PowerOff, InMemory: true}},
 		{"Locked", &maas.Machine{Status: status, Locked: true}},
 	} {
 		if other := words(states.Assess(special.machine, ran, false)); other != bare {

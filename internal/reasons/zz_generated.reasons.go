@@ -175,7 +175,7 @@ var all = map[string]Reason{
 	},
 	"PoweredOff": {
 		Means: "the machine is Deployed, and MAAS found it off.",
-		You:   "switch it on in MAAS, or delete the Machine.",
+		You:   "switch it on in MAAS, or delete the Machine. If it was deployed in memory, delete the Machine: MAAS would deploy it anew, without its bootstrap.",
 	},
 	"MachineMissing": {
 		Means: "MAAS no longer has the machine, or reports it as Missing; or the LXDHost no longer has the VM.",

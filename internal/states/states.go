@@ -161,6 +161,9 @@ func Assess(m *maas.Machine, ran, vm bool) Assessment {
 	case m.Status == maas.StatusNew && !ran && !vm:
 		// MAAS commissions on its own only machines that it composed.
 		v = Assessment{Then: Person, Reason: infrav1.NotCommissionedReason, Message: "is New: commission it in MAAS"}
+	case v.Then == Runs && m.PowerState == maas.PowerOff && m.InMemory:
+		v = Assessment{Then: Replace, Reason: infrav1.PoweredOffReason,
+			Message: "is powered off, and what it ran in memory is lost"}
 	case v.Then == Runs && m.PowerState == maas.PowerOff:
 		v = Assessment{Then: Person, Reason: infrav1.PoweredOffReason,
 			Message: "is deployed, but powered off: switch it on in MAAS, or delete the Machine"}

@@ -72,6 +72,8 @@ func (s maasState) wanted(m *maas.Machine, ran, vm bool) meaning {
 	switch {
 	case s.name == "New" && !ran && !vm:
 		return meaning{"NotCommissioned", Person, "", false}
+	case want.Then == Runs && m.PowerState == maas.PowerOff && m.InMemory:
+		return meaning{"PoweredOff", Replace, "", false}
 	case want.Then == Runs && m.PowerState == maas.PowerOff:
 		return meaning{"PoweredOff", Person, "", false}
 	case want.Then == Deploy && m.Locked:
@@ -86,11 +88,11 @@ func TestEachStateOfMAASHasItsReasonAndConsequence(t *testing.T) {
 	}
 	for number, state := range maasStates {
 		for _, power := range []string{maas.PowerOn, maas.PowerOff, "unknown", "error"} {
-			for flags := range 8 {
-				locked, ran, vm := flags&1 != 0, flags&2 != 0, flags&4 != 0
-				m := &maas.Machine{Status: maas.Status(number), StatusName: state.name, Locked: locked, PowerState: power}
+			for flags := range 16 {
+				locked, ran, vm, inMemory := flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0
+				m := &maas.Machine{Status: maas.Status(number), StatusName: state.name, Locked: locked, PowerState: power, InMemory: inMemory}
 				got := Assess(m, ran, vm)
-				name := fmt.Sprintf("%s locked=%v power=%s provisioned=%v vm=%v", state.name, locked, power, ran, vm)
+				name := fmt.Sprintf("%s locked=%v power=%s provisioned=%v vm=%v in memory=%v", state.name, locked, power, ran, vm, inMemory)
 				if diff := cmp.Diff(state.wanted(m, ran, vm), meaning{got.Reason, got.Then, got.Phase, got.Lost}); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", name, diff)
 				}

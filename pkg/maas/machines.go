@@ -102,6 +102,8 @@ type Machine struct {
 	Tags                []string          `json:"tag_names"`
 	WorkloadAnnotations map[string]string `json:"workload_annotations"`
 	Description         string            `json:"description"`
+	// InMemory: it was deployed without using its disks. To be switched on deploys it anew, without its user data.
+	InMemory bool `json:"ephemeral_deploy"`
 	// KernelCrashDump: the deployed machine dumps its kernel when it crashes. nil before MAAS 3.6, which has no such
 	// thing.
 	KernelCrashDump *bool `json:"enable_kernel_crash_dump"`
@@ -476,7 +478,8 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 }
 
 // PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC
-// that is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment.
+// that is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment. MAAS
+// forgets the machine's user data; one that runs in memory is deployed anew without it.
 // Conflict: nobody has acquired the machine.
 func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: formOf("comment", comment),
