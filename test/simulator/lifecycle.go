@@ -12,6 +12,10 @@ import (
 // nodeTimeout is how long a machine may commission or deploy before MAAS fails it.
 const nodeTimeout = 30 * time.Minute
 
+// releaseTimeout is how long a machine may be Releasing (NODE_FAILURE_MONITORED_STATUS_TIMEOUTS in
+// maasserver/node_status.py).
+const releaseTimeout = 5 * time.Minute
+
 // setStatus changes a machine's status. Handlers check before whether that is allowed.
 func (s *Simulator) setStatus(m *machine, next status) {
 	from := m.status
@@ -76,6 +80,10 @@ func (s *Simulator) switchPower(m *machine, on bool, then func(error)) {
 	if on {
 		took, state = s.timings.powerOn(), "on"
 	}
+	if s.isHung(m) {
+		s.tryAgain(m, on, s.powerTries()-1, then)
+		return
+	}
 	s.later(m, took, func() {
 		s.flip(m, on, func(err error) {
 			if err != nil {
@@ -85,6 +93,56 @@ func (s *Simulator) switchPower(m *machine, on bool, then func(error)) {
 			}
 			then(err)
 		})
+	})
+}
+
+// powerTimeout is how long MAAS waits for a BMC in each try (POWER_ACTION_ACTIVITY_TIMEOUT in
+// maastemporalworker/workflow/power.py; CHANGE_POWER_STATE_TIMEOUT in provisioningserver/rpc/power.py before 3.5).
+const powerTimeout = 5 * time.Minute
+
+// powerTries is how often MAAS tries to switch a machine.
+func (s *Simulator) powerTries() int {
+	if s.version.AtLeast(3, 5, 0) {
+		return 3
+	}
+	return 1
+}
+
+// HangBMC lets the BMC of a bare-metal machine respond to nothing for a while of the region's time.
+func (s *Simulator) HangBMC(systemID string, lasts time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.machineByID(systemID); m != nil {
+		m.hungTo = s.time.now() + lasts
+	}
+}
+
+// isHung reports whether the machine's BMC responds to nothing.
+func (s *Simulator) isHung(m *machine) bool { return s.time.now() < m.hungTo }
+
+// tryAgain switches a machine whose BMC does not respond in a try that begins now, if it responds in one of the others,
+// whatever becomes of the request and of the machine meanwhile: another user's is switched, too. then is only called for
+// the operation that the machine had.
+func (s *Simulator) tryAgain(m *machine, on bool, others int, then func(error)) {
+	epoch := m.epoch
+	s.in(powerTimeout, func() {
+		current := func(err error) {
+			if m.epoch == epoch {
+				then(err)
+			}
+		}
+		switch {
+		case m.gone:
+		case others == 0:
+			s.setPowerState(m, "error")
+			current(fmt.Errorf("the BMC does not respond"))
+		case s.isHung(m):
+			s.tryAgain(m, on, others-1, current)
+		default:
+			s.switchedByBMC(m, on)
+			s.setPowerState(m, onOff(on))
+			current(nil)
+		}
 	})
 }
 
@@ -279,6 +337,9 @@ func (s *Simulator) stopAndFinish(m *machine) {
 	if text := s.takeFailure(m, failRelease); text != "" {
 		s.later(m, s.timings.powerOff(), func() { s.fail(m, text) })
 		return
+	}
+	if s.isHung(m) {
+		s.later(m, releaseTimeout, func() { s.fail(m, "Node operation 'Releasing' timed out after 5 minutes.") })
 	}
 	s.switchPower(m, false, func(err error) {
 		if err != nil {

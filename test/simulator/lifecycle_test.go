@@ -80,6 +80,49 @@ func TestTimings(t *testing.T) {
 	}
 }
 
+// From 3.5 on, MAAS tries a BMC 3 times, for 5 minutes each, whatever becomes of the machine meanwhile.
+func TestABMCThatHangs(t *testing.T) {
+	const m = time.Minute
+	for name, test := range map[string]struct {
+		version string
+		hangs   time.Duration
+		steps   []step
+	}{
+		"once":         {"3.6", 3 * m, []step{{5*m - 1, "Deployed", "on"}, {1, "Deployed", "off"}}},
+		"twice":        {"3.6", 6 * m, []step{{10*m - 1, "Deployed", "on"}, {1, "Deployed", "off"}}},
+		"for too long": {"3.6", time.Hour, []step{{15 * m, "Deployed", "error"}, {10 * m, "Deployed", "error"}}},
+		"before 3.5":   {"3.4", 3 * m, []step{{5*m - 1, "Deployed", "on"}, {1, "Deployed", "error"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBedWith(t, testRegion, Options{Seed: 1, Version: test.version})
+			id := b.named("small").SystemID
+			b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+			b.pass(6 * time.Minute)
+			b.HangBMC(id, test.hangs)
+			b.do(post, "machines/"+id+"/", "op", "power_off").object(t)
+			b.expect(id, test.steps)
+		})
+	}
+}
+
+// MAAS gives up a release after 5 minutes; its BMC is tried on.
+func TestAReleaseWithABMCThatHangs(t *testing.T) {
+	b := newBed(t)
+	id := b.named("small").SystemID
+	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
+	b.pass(6 * time.Minute)
+	b.HangBMC(id, 6*time.Minute)
+	b.do(post, "machines/"+id+"/", "op", "release").object(t)
+	b.pass(9 * time.Minute)
+	if m, _ := b.Machine(id); m.Status != "Releasing failed" || !m.Running {
+		t.Errorf("%s, running %v", m.Status, m.Running)
+	}
+	b.pass(2 * time.Minute)
+	if m, _ := b.Machine(id); m.Status != "Releasing failed" || m.Running {
+		t.Errorf("%s, running %v after the last try", m.Status, m.Running)
+	}
+}
+
 // How disks are erased hangs on the release's flags, MAAS's settings and its version.
 func TestKindsOfErasing(t *testing.T) {
 	const settings = "config: {enable_disk_erasing_on_release: true, disk_erase_with_secure_erase: false, disk_erase_with_quick_erase: true}\n"

@@ -2,6 +2,11 @@
 
 package simulator
 
+import (
+	"net/http"
+	"time"
+)
+
 // powerOn switches a machine on; MAAS shows it when the BMC has responded.
 func (rq *request) powerOn() (any, error) {
 	m, err := rq.machineFor(mayEdit)
@@ -46,6 +51,10 @@ func (rq *request) queryPowerState() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if rq.isHung(m) { // Machine.power_query().wait(60) in maasserver/api/nodes.py, and APIRPCErrorsMiddleware.
+		rq.unlocked(func() { rq.sleep(time.Minute) })
+		return nil, textError(http.StatusGatewayTimeout, "Unexpected exception: TimeoutError.")
+	}
 	if hv, name := rq.behind(m); remote(hv) {
 		on := false
 		rq.unlocked(func() { on, err = hv.Power(name) })
@@ -68,6 +77,10 @@ func (s *Simulator) setPowerFromHost(m *machine, on bool, err error) {
 
 // pollPower reads the power state of the machine from its BMC or hypervisor.
 func (s *Simulator) pollPower(m *machine) {
+	if s.isHung(m) {
+		s.setPowerState(m, "error")
+		return
+	}
 	hv, name := s.behind(m)
 	if hv == nil {
 		if m.powerType != "manual" && m.powerType != "" {

@@ -306,6 +306,7 @@ type machine struct {
 	hostOnly bool   // made by registering a VM host; deleted with it
 
 	created time.Time
+	hungTo  time.Duration     // until when its BMC responds to nothing, in the region's time
 	running bool              // really on, whatever MAAS's view is
 	system  []byte            // the user data with which its system was deployed; MAAS may have forgotten it
 	erased  string            // how its disks were erased since an image was written to them, or ""
