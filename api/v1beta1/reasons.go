@@ -72,7 +72,7 @@ const (
 	//   - Provider: after three calls without a response, it [sends one at a
 	//     time](machine-states.md#while-maas-does-not-answer). It leaves running machines and DNS records as they are.
 	//     After a lost response, it looks for the effect of the call, and repeats nothing before the settle time
-	//     (`--settle-time`, 4 min) is over.
+	//     (`--settle-time`, 4 min; four times as long if the call switches power) is over.
 	//   - You: check whether MAAS responds, from where the manager runs: `kubectl run maas --rm -i --restart=Never
 	//     --image=curlimages/curl -- -sS http://maas.example.com:5240/MAAS/api/2.0/version/`.
 	MAASUnavailableReason = "MAASUnavailable"

@@ -79,8 +79,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"How often machines that are expected to change are read from MAAS.")
 	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often all machines are read from MAAS.")
 	fs.DurationVar(&o.reconcile.SettleTime, "settle-time", o.reconcile.SettleTime, "How long to wait for the effect of a "+
-		"MAAS request whose response was lost before repeating it. It counts from before the request, for whose response "+
-		"the manager waits up to 150 s.")
+		"MAAS request whose response was lost before repeating it; a request that switches power has four times as long. It "+
+		"counts from before the request, for whose response the manager waits up to 150 s.")
 	fs.DurationVar(&o.reconcile.CommissionTimeout, "commission-timeout", o.reconcile.CommissionTimeout,
 		"How long MAAS may commission and test a machine before its condition reports CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.reconcile.DeployTimeout, "deploy-timeout", o.reconcile.DeployTimeout,

@@ -71,6 +71,8 @@ type Error struct {
 	// NotSent reports whether MAAS never got the call: there was no connection, or the circuit was open. It had no
 	// effect.
 	NotSent bool
+	// Answered reports whether MAAS itself says, with a text, that it tried and failed: it does not go on trying.
+	Answered bool
 
 	cause error
 }

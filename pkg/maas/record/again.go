@@ -115,9 +115,13 @@ func (r *Record) tried(op Op, err error) error {
 	case !errors.As(err, &answer), answer.NotSent, errors.Is(err, maas.Unauthorized):
 		r.records.remember(this, err, 0)
 	case !maas.HadNoEffect(err):
+		if answer.Answered {
+			r.calls.Ended(op)
+		}
 		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.
+		_, left := r.unsettled(func(pending Op) bool { return pending == op })
 		r.records.remember(this, err, r.records.SettleTime)
-		return &LostError{Op: op, Remaining: r.records.SettleTime, cause: err}
+		return &LostError{Op: op, Remaining: max(left, r.records.SettleTime), cause: err}
 	default:
 		r.records.remember(this, err, cmp.Or(answer.RetryAfter, refusedPause))
 	}

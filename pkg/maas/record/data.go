@@ -126,6 +126,8 @@ const (
 type Pending struct {
 	Op Op          `json:"op"`
 	At metav1.Time `json:"at"`
+	// Ended means that MAAS does not try any more to switch power for it, see Calls.Ended.
+	Ended bool `json:"ended,omitempty"`
 
 	Unknown `json:"-"`
 }
@@ -200,6 +202,14 @@ func (c *Calls) IsPending(op Op) bool {
 
 // Done removes a pending call whose outcome is known by now.
 func (c *Calls) Done(op Op) { c.Pending = without(c.Pending, op) }
+
+// Ended records that MAAS does not try any more, or never will, to switch power for a pending call.
+func (c *Calls) Ended(op Op) {
+	c.Pending = slices.Clone(c.Pending)
+	for i := range c.Pending {
+		c.Pending[i].Ended = c.Pending[i].Ended || c.Pending[i].Op == op
+	}
+}
 
 // Acquired removes the pending calls that acquire something: their outcome is known.
 func (c *Calls) Acquired() {

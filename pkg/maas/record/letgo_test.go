@@ -77,7 +77,7 @@ func TestAMachineIsNotLetGoWhileAnotherCallMayTakeEffect(t *testing.T) {
 				if sent || !errors.As(err, &unsettled) || unsettled.Pending != op || unsettled.Remaining <= 0 {
 					t.Errorf("sent: %v, the error is %v", sent, err)
 				}
-				<-time.After(settleTime + time.Second)
+				<-time.After(b.records.settleTime(Pending{Op: op}) + time.Second)
 				if sent, err := b.letGo(); !sent || err != nil {
 					t.Errorf("after the settle time, sent: %v, %v", sent, err)
 				}
@@ -102,9 +102,53 @@ func TestACallOfUnknownOutcomeIsNotRepeatedBeforeItsTime(t *testing.T) {
 				if err := again(); !errors.As(err, &unsettled) || calls != 1 {
 					t.Errorf("%d calls, the error is %v", calls, err)
 				}
-				<-time.After(settleTime + time.Second)
+				<-time.After(b.records.settleTime(Pending{Op: op}) + time.Second)
 				if err := again(); errors.As(err, &unsettled) || calls != 2 {
 					t.Errorf("%d calls after the settle time, the error is %v", calls, err)
+				}
+			})
+		})
+	}
+}
+
+// MAAS tries a BMC that does not respond for 15 minutes, whatever becomes of the request: unless it says itself that it
+// tried in vain, or shows that it does not try. A manager that starts meanwhile knows it, too.
+func TestACallThatSwitchesPowerMayTakeEffectForLonger(t *testing.T) {
+	const tries = 15 * time.Minute
+	for name, tc := range map[string]struct {
+		op     Op
+		answer *maas.Error
+		seen   bool // that MAAS does not try
+		wants  time.Duration
+	}{
+		"switched off, lost":             {PowerOff, errLost, false, tries + time.Minute},
+		"switched on, lost":              {PowerOn, errLost, false, tries + time.Minute},
+		"a test that is aborted, lost":   {Abort, errLost, false, tries + time.Minute},
+		"rescue mode that is left, lost": {Rescue, errLost, false, tries + time.Minute},
+		"released, lost":                 {Release, errLost, false, tries + time.Minute},
+		"released, lost, and seen":       {Release, errLost, true, settleTime},
+		"a proxy that waited for MAAS":   {PowerOff, &maas.Error{Kind: maas.Unavailable, Status: 504}, false, tries + time.Minute},
+		"MAAS tried in vain":             {PowerOff, &maas.Error{Kind: maas.Unavailable, Status: 500, Answered: true}, false, settleTime},
+		"deployed, lost":                 {Deploy, errLost, false, settleTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, interceptor.Funcs{})
+				b.records.SettleTime = settleTime
+				r, _ := b.open()
+				err := r.Call(t.Context(), tc.op, func(context.Context, maas.Permit) error { return tc.answer })
+				if lost, is := errors.AsType[*LostError](err); !is || (lost.Remaining != tc.wants && !tc.seen) {
+					t.Errorf("the error is %v", err)
+				}
+				if tc.seen {
+					r.Ended(tc.op)
+				}
+				if err := r.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				b.records = &Records{Client: b.client, SettleTime: settleTime} // It starts anew.
+				if r, _ = b.open(); r.Unsettled() != tc.wants {
+					t.Errorf("it may take effect for %s, want %s", r.Unsettled(), tc.wants)
 				}
 			})
 		})

@@ -3,6 +3,8 @@
 package record
 
 import (
+	"slices"
+
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
@@ -61,6 +63,12 @@ func (o Op) acquires() bool {
 
 // isOnHost reports whether a late call would hit the VM that has the name then.
 func (o Op) isOnHost() bool { return o == StopVM || o == DeleteVM }
+
+// switches reports whether MAAS has a BMC do what is asked for, and answers when that is done. A deployment switches
+// power after its answer, while the machine is Deploying; a machine that is taken over is off.
+func (o Op) switches() bool {
+	return slices.Contains([]Op{PowerOff, PowerOn, Abort, Rescue, Release}, o)
+}
 
 // Repeatable is a call that needs no record: it does no harm when it takes effect late or twice.
 type Repeatable string

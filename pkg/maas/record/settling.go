@@ -17,12 +17,18 @@ import (
 // its own clock.
 const maxClockSkew = 10 * time.Minute
 
+// powerSettles is how many settle times a call may take effect that switches power, unless it Ended. From MAAS 3.5 on,
+// a BMC that does not respond is tried 3 times, for 5 minutes each, whatever becomes of the request (RetryPolicy and
+// POWER_ACTION_ACTIVITY_TIMEOUT in maastemporalworker/workflow/power.py); before, once.
+const powerSettles = 4
+
 // Records opens the records of objects, measures how long their calls have been pending, and remembers which ones
 // failed. It counts from when this process first saw them: the process that recorded them may have another clock. All
 // reconcilers of a process share one. It is safe for concurrent use.
 type Records struct {
 	Client client.Client
-	// SettleTime is how long MAAS may take for a call whose response was lost.
+	// SettleTime is how long MAAS may take for a call whose response was lost; if it switches power, powerSettles times
+	// as long.
 	SettleTime time.Duration
 
 	mu       sync.Mutex
@@ -66,11 +72,12 @@ func (r *Record) Unsettled(but ...Op) time.Duration {
 // time.
 func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
 	for _, p := range r.calls.Pending {
-		if !counts(p.Op) || time.Since(p.At.Time) > r.records.SettleTime+maxClockSkew {
+		settles := r.records.settleTime(p)
+		if !counts(p.Op) || time.Since(p.At.Time) > settles+maxClockSkew {
 			continue
 		}
 		since := time.Since(r.records.firstSeen(call{r.object.GetUID(), p.Op, p.At.Unix()}))
-		if more := r.records.SettleTime - since; more > left {
+		if more := settles - since; more > left {
 			op, left = p.Op, more
 		}
 	}
@@ -85,6 +92,14 @@ func (r *Record) settled(op Op, counts func(Op) bool) error {
 	return nil
 }
 
+// settleTime returns how long a pending call may take effect.
+func (s *Records) settleTime(p Pending) time.Duration {
+	if p.Op.switches() && !p.Ended {
+		return powerSettles * s.SettleTime
+	}
+	return s.SettleTime
+}
+
 func (s *Records) firstSeen(c call) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +111,7 @@ func (s *Records) firstSeen(c call) time.Time {
 	}
 	now := time.Now()
 	maps.DeleteFunc(s.first, func(_ call, at time.Time) bool {
-		return now.Sub(at) > s.SettleTime+2*maxClockSkew // The record's own time no longer counts.
+		return now.Sub(at) > powerSettles*s.SettleTime+2*maxClockSkew // The record's own time no longer counts.
 	})
 	s.first[c] = now
 	return now
