@@ -29,7 +29,11 @@ func complete(out any) bool {
 	return !list.IsNil()
 }
 
-func (m *Machine) complete() bool         { return m != nil && isSystemID(m.SystemID) }
+func (m *Machine) complete() bool { return m != nil && isSystemID(m.SystemID) }
+func (r machineRows) complete() bool {
+	isReadable := func(row machineRow) bool { return row.machine != nil }
+	return r != nil && (len(r) == 0 || slices.ContainsFunc(r, isReadable))
+}
 func (d *Device) complete() bool          { return d != nil && isSystemID(d.SystemID) }
 func (a composeAnswer) complete() bool    { return isSystemID(a.SystemID) }
 func (h VMHost) complete() bool           { return h.ID > 0 && h.Name != "" }

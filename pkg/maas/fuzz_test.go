@@ -151,6 +151,7 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) {
 		return nil, c.DeleteDevice(ctx, Unrecorded("a test"), "abc123")
 	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.AllMachines(ctx)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }

@@ -5,6 +5,7 @@ package maas
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
@@ -284,6 +285,27 @@ func JoinFilters(filters []MachineFilter) []MachineFilter {
 func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
 	return ask[[]*Machine](ctx, c, call{method: http.MethodGet, endpoint: "machines/", params: filter.params(),
 		list: true})
+}
+
+// AllMachines returns all machines but those of which MAAS's list says what no machine is (GET machines/): they keep
+// nobody from the others.
+func (c *Client) AllMachines(ctx context.Context) ([]*Machine, error) {
+	rows, err := ask[machineRows](ctx, c, call{method: http.MethodGet, endpoint: "machines/", list: true})
+	machines := list.Each(rows, func(row machineRow) *Machine { return row.machine })
+	return slices.DeleteFunc(machines, func(m *Machine) bool { return m == nil }), err
+}
+
+type machineRows []machineRow
+
+// machineRow is an item of a list of machines; nil: it can't be read.
+type machineRow struct{ machine *Machine }
+
+// UnmarshalJSON reads what may be a machine.
+func (r *machineRow) UnmarshalJSON(text []byte) error {
+	if m := new(Machine); json.Unmarshal(text, m) == nil && m.complete() {
+		r.machine = m
+	}
+	return nil
 }
 
 // PowerTypeLXD is the power driver of VMs on LXD hosts.

@@ -23,6 +23,9 @@ var requests = map[string]struct {
 	"list by id": {func(ctx context.Context, c *Client) error {
 		return failed(c.ListMachines(ctx, MachineFilter{SystemIDs: []string{"a", "b"}}))
 	}, "GET machines/?id=a&id=b", ""},
+	"list all": {func(ctx context.Context, c *Client) error {
+		return failed(c.AllMachines(ctx))
+	}, "GET machines/", ""},
 	"list by who acquired them": {func(ctx context.Context, c *Client) error {
 		return failed(c.ListMachines(ctx, MachineFilter{SystemIDs: []string{"a"}, AgentNames: []string{"x"}, NotAgentNames: []string{"y", "z"}}))
 	}, "GET machines/?agent_name=x&id=a&not_agent_name=y&not_agent_name=z", ""},

@@ -79,6 +79,10 @@ func (s *script) ListMachines(_ context.Context, filter maas.MachineFilter) ([]*
 	return found, nil
 }
 
+func (s *script) AllMachines(ctx context.Context) ([]*maas.Machine, error) {
+	return s.ListMachines(ctx, maas.MachineFilter{})
+}
+
 func (s *script) GetMachine(_ context.Context, id string) (*maas.Machine, error) {
 	s.gets = append(s.gets, id)
 	if err := s.errors[id]; err != nil {

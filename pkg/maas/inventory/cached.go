@@ -60,20 +60,27 @@ func (i *Inventory) HostMachines(ctx context.Context, maxAge time.Duration) (map
 			return nil, err
 		}
 		known := list.Where(hosts, func(host maas.VMHost) bool { return host.Host.SystemID != "" })
-		ids := list.Each(known, func(host maas.VMHost) string { return host.Host.SystemID })
-		found := make(map[string]*maas.Machine, len(ids))
-		for len(ids) > 0 {
-			_, listed, machines, err := i.list(ctx, ids)
-			if err != nil {
-				return nil, err
-			}
-			ids = ids[len(listed):]
-			for _, m := range machines {
-				found[m.SystemID] = m
-			}
-		}
-		return found, nil
+		return i.listEach(ctx, list.Each(known, func(host maas.VMHost) string { return host.Host.SystemID }))
 	})
+}
+
+// listEach returns those of the machines that MAAS lists. As pollBatch, it passes over one that MAAS can't list.
+func (i *Inventory) listEach(ctx context.Context, ids []string) (map[string]*maas.Machine, error) {
+	found, failed := make(map[string]*maas.Machine, len(ids)), 0
+	for len(ids) > 0 {
+		_, listed, machines, err := i.list(ctx, ids)
+		if failed++; err == nil {
+			failed = 0
+		}
+		ids = ids[len(listed):]
+		if len(listed) == 0 || failed == failedLists || (err != nil && len(ids) == 0 && len(found) == 0) {
+			return nil, err
+		}
+		for _, m := range machines {
+			found[m.SystemID] = m
+		}
+	}
+	return found, nil
 }
 
 // Zones returns MAAS's zones.

@@ -23,13 +23,18 @@ import (
 type hostRegion struct {
 	mu    sync.Mutex
 	hosts int
-	lists [][]string // the ids that were asked for; nil: all
+	lists [][]string           // the ids that were asked for; nil: all
+	bad   func(id string) bool // of which MAAS fails to make a list; nil: of none
 }
 
 func (r *hostRegion) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if req.URL.Path == "/api/2.0/vm-hosts/" {
+	switch req.URL.Path {
+	case "/api/2.0/version/":
+		fmt.Fprint(w, `{"version": "3.6.5"}`)
+		return
+	case "/api/2.0/vm-hosts/":
 		comma := "["
 		for i := range r.hosts {
 			fmt.Fprintf(w, `%s{"id": %d, "name": "h%d", "type": "lxd", "host": {"system_id": "m%d"}}`, comma, i+1, i, i)
@@ -41,7 +46,12 @@ func (r *hostRegion) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ids := req.URL.Query()["id"]
 	r.lists = append(r.lists, ids)
 	if ids == nil {
-		fmt.Fprint(w, `[{"system_id": "metal"}, {"system_id": "vm", "pod": {"id": 1, "name": "h0"}}]`)
+		fmt.Fprint(w, `[{"system_id": "metal"}, {"system_id": "vm", "pod": {"id": 1, "name": "h0"}}, {"system_id": "", "hostname": "nameless"},
+			{"system_id": "odd", "cpu_count": "many"}, null, "text"]`)
+		return
+	}
+	if r.bad != nil && slices.ContainsFunc(ids, r.bad) {
+		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
 	comma := "["
@@ -86,6 +96,28 @@ func TestMachinesOfVMHostsAreAskedForTogether(t *testing.T) {
 	}
 }
 
+// What MAAS can't list keeps nobody from the machines of other VM hosts, unless it lists none.
+func TestAMachineOfAVMHostThatMAASCannotListHidesNoOther(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hosts, found int
+		bad          func(id string) bool
+	}{
+		"one of many": {120, 118, func(id string) bool { return id == "m7" }}, // And m1, which this user does not see.
+		"the last":    {12, 10, func(id string) bool { return id == "m11" }},
+		"all":         {2, -1, func(string) bool { return true }},
+		"all of many": {120, -1, func(string) bool { return true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &hostRegion{hosts: tc.hosts, bad: tc.bad}
+			machines, err := r.inventory(t).HostMachines(t.Context(), time.Hour)
+			if (err == nil) != (tc.found >= 0) || len(machines) != max(tc.found, 0) {
+				t.Errorf("%d machines are known, want %d: %v", len(machines), tc.found, err)
+			}
+		})
+	}
+}
+
+// Nor is a machine of which MAAS shows something else.
 func TestBareMetalIsAllThatIsNoVM(t *testing.T) {
 	r := &hostRegion{}
 	i := r.inventory(t)

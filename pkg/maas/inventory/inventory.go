@@ -100,6 +100,7 @@ type Inventory struct {
 // source is the part of the client that polls use.
 type source interface {
 	ListMachines(ctx context.Context, filter maas.MachineFilter) ([]*maas.Machine, error)
+	AllMachines(ctx context.Context) ([]*maas.Machine, error)
 	GetMachine(ctx context.Context, systemID string) (*maas.Machine, error)
 	ListDevices(ctx context.Context, filter maas.DeviceFilter) ([]*maas.Device, error)
 	GetDevice(ctx context.Context, systemID string) (*maas.Device, error)

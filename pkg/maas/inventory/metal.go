@@ -63,7 +63,7 @@ func (i *Inventory) SeenBareMetal(maxAge time.Duration) []*maas.Machine {
 // listMetal asks MAAS for all machines. After a failure that took long, the next list waits longer.
 func (i *Inventory) listMetal(ctx context.Context) ([]*maas.Machine, error) {
 	began := time.Now()
-	all, err := i.source.ListMachines(ctx, maas.MachineFilter{})
+	all, err := i.source.AllMachines(ctx)
 	ended := time.Now()
 	i.metal.mu.Lock()
 	defer i.metal.mu.Unlock()

@@ -20,7 +20,7 @@ type hanging struct {
 	answer chan error
 }
 
-func (h *hanging) ListMachines(ctx context.Context, _ maas.MachineFilter) ([]*maas.Machine, error) {
+func (h *hanging) AllMachines(ctx context.Context) ([]*maas.Machine, error) {
 	h.lists.Add(1)
 	select {
 	case err := <-h.answer:

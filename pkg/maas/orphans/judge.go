@@ -78,7 +78,7 @@ func (f *Finding) AgentName() string {
 
 // List returns all machines of a MAAS, and its devices as machines (GET machines/, GET devices/).
 func List(ctx context.Context, client *maas.Client) ([]*maas.Machine, error) {
-	all, err := client.ListMachines(ctx, maas.MachineFilter{})
+	all, err := client.AllMachines(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing the machines: %w", err)
 	}
