@@ -47,7 +47,8 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 	misfit, err := r.setStorage(ctx, l, free, false)
 	switch {
 	case errors.Is(err, maas.Conflict), errors.Is(err, inmaas.ErrHeld):
-		return taken(l, "another user just took it, or another manager holds it"), nil
+		return taken(l, "another user just took it, or the tag "+inmaas.ExcludeTag+"-"+l.maas.SystemID+" says that another "+
+			"MaasMachine changes it: if that is gone, delete the tag in MAAS"), nil
 	case err != nil:
 		return proceed, err
 	case misfit != "":

@@ -113,11 +113,11 @@ func (s *Service) note(c Cause, lasts time.Duration) Note {
 	return note
 }
 
-// ErrHeld means that another manager is about to take the machine.
-var ErrHeld = errors.New("another manager is about to take the machine")
+// ErrHeld means that another manager is about to take the machine, or has something to undo on it.
+var ErrHeld = errors.New("another manager is about to take the machine, or has something to undo on it")
 
 // Hold is Exclude for a machine in the pool that the caller is about to change and then to acquire. ErrHeld: another
-// manager is. maas.Forbidden: the key's user may not change tags.
+// manager is, or was, and its note alone proves what it may undo. maas.Forbidden: the key's user may not change tags.
 //
 // Of several managers one makes the note: MAAS has one tag of a name.
 func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
@@ -127,7 +127,7 @@ func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string,
 	}
 	note := s.note(c, excludedAtMost)
 	other, noted := excluded.notes(tags)[systemID]
-	if noted && other.By != c.By && note.Since.Sub(other.Since) <= puttingTakes {
+	if noted && other.By != c.By && !other.isOver(note.Since) {
 		return ErrHeld
 	}
 	if !noted {

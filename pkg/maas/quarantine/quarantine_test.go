@@ -580,6 +580,23 @@ func TestOneOfSeveralHoldsAMachine(t *testing.T) {
 	}
 }
 
+// A person released the machine: what is left on it is the other's to undo, and its note is the only proof of that.
+func TestANoteOfWhatIsToBeUndoneIsNotTakenOver(t *testing.T) {
+	b := newBed(t)
+	first, second := b.manager(adminKey), b.manager(adminKey)
+	if err := first.Note(t.Context(), aTest, b.a, Cause{By: "m1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.now = now.Add(excludedAtMost)
+	if err := second.Hold(t.Context(), aTest, b.a, Cause{By: "m2"}); !errors.Is(err, ErrHeld) {
+		t.Errorf("another one's hold: %v, want %v", err, ErrHeld)
+	}
+	if by, err := second.NotedBy(t.Context(), b.a); err != nil || by != "m1" {
+		t.Errorf("it is noted by %q, %v", by, err)
+	}
+	b.isExcluded(b.a, false)
+}
+
 // Its manager is gone: its note does not keep others from the machine for long.
 func TestAHoldThatNobodyEndsEnds(t *testing.T) {
 	b := newBed(t)
