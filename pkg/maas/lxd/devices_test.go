@@ -5,6 +5,7 @@ package lxd
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
@@ -120,6 +121,34 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 			t.Errorf("a VM on a host that is being removed by now: %v", err)
 		}
 	})
+}
+
+// lostObjects are LXDHosts that can't be listed: MAAS does not say whether it has VM hosts.
+type lostObjects struct{}
+
+func (lostObjects) HostObjects(context.Context) ([]HostObject, error) {
+	return nil, &maas.Error{Kind: maas.Unavailable, Status: http.StatusBadGateway}
+}
+
+// Nothing was asked for yet, so no VM may come.
+func TestAHostThatCannotBeLookedAtMakesNoVM(t *testing.T) {
+	region := newRegion(t, fuzzRegion)
+	composer := NewComposer(region.inventory, NewHostRefresher(), lostObjects{}, &lxdhost.Connections{})
+	for name, host := range map[string]Host{
+		"a VM host":     {ID: 1, Name: "host"},
+		"a direct host": {Name: "host", Object: &HostObject{Namespace: "ns", Name: "host", Direct: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := NewService(composer, NewReservations())
+			_, err := service.ComposeVM(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Namespace: "ns", Hostname: "vm"})
+			if err == nil || !NotComposed(err) || !maas.HadNoEffect(err) {
+				t.Errorf("the error is %v, the VM may come: %t", err, !maas.HadNoEffect(err))
+			}
+			if _, cooling := service.failuresOf(&host).Get(host.Key()); cooling {
+				t.Error("the host counts as one that failed")
+			}
+		})
+	}
 }
 
 var errNoSecret = errors.New("there is no Secret")

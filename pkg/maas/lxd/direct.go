@@ -187,7 +187,7 @@ func LinuxArchitecture(name string) string {
 func (i *images) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostObject, error) {
 	now, err := i.object(ctx, HostRef(host))
 	if err != nil {
-		return nil, &DirectError{Host: host.Name, cause: err}
+		return nil, notLooked(err)
 	}
 	if now == nil {
 		return nil, &NotAllowedError{"its LXDHost is gone"}

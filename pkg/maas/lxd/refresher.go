@@ -45,6 +45,12 @@ type LaterError struct {
 // Error names what the caller waits for.
 func (e *LaterError) Error() string { return e.what }
 
+// notLooked is for a host that could not be looked at before a VM was made there: nothing was asked for. The error of
+// MAAS itself would mean that the VM may come.
+func notLooked(err error) error {
+	return &LaterError{After: refreshRetry, what: "whether it may still have the VM could not be read: " + err.Error()}
+}
+
 // HostRefresher lets many callers share one look at a host: a refresh of a VM host by MAAS, or a list of an LXD's own.
 //
 // It makes MAAS refresh its VM hosts, and never while MAAS composes a VM there. All who compose or refresh

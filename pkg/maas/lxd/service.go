@@ -249,7 +249,7 @@ func (b *both) Compose(ctx context.Context, permit maas.Permit, host Host, spec 
 	}
 	objects, err := b.objects.HostObjects(ctx)
 	if err != nil {
-		return VM{}, fmt.Errorf("listing LXDHosts: %w", err)
+		return VM{}, notLooked(err)
 	}
 	now := []Host{host}
 	describe(now, objects)
