@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -28,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -114,13 +114,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	slices.SortStableFunc(kept, func(a, b record.KeptMachine) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Since.Compare(b.Since.Time))
 	})
-	var errs []error
 	for i := range kept {
-		if err := k.look(ctx, kept[i]); err != nil {
-			errs = append(errs, fmt.Errorf("machine %s (%s), which is kept: %w", kept[i].Hostname, kept[i].SystemID, err))
+		if err := k.look(ctx, kept[i]); err != nil { // If it were returned, the others would be put off, too.
+			ctrl.LoggerFrom(ctx).Info("Failed to look at a machine that is kept", "machine", kept[i].Hostname,
+				"systemID", kept[i].SystemID, "error", text.Lines(err))
 		}
 	}
-	return ctrl.Result{RequeueAfter: k.after}, kerrors.NewAggregate(errs)
+	return ctrl.Result{RequeueAfter: k.after}, nil
 }
 
 // rank sorts machines that are being taken first: they are for MaasMachines that are there.

@@ -6,6 +6,7 @@
 package leftvms
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"maps"
 	"time"
 
-	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	capicontroller "sigs.k8s.io/cluster-api/util/controller"
@@ -26,7 +26,9 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -104,19 +106,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	var errs []error
 	var next time.Duration
 	for _, vm := range recorded.Left {
 		recorded.About(vm.Hostname)
 		after, err := r.reconcileVM(ctx, &left{host: host, record: recorded, LeftVM: vm})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("VM %s, which may be left on LXDHost %s: %w", vm.Hostname, host.Name, err))
+		if err != nil { // If it were returned, the others would be put off, too.
+			ctrl.LoggerFrom(ctx).Info("Failed to look for a VM that may be left", "vm", vm.Hostname, "error", text.Lines(err))
+			after = cmp.Or(report.Explain(err).RetryAfter, r.Interval)
 		}
 		if after > 0 && (next == 0 || after < next) {
 			next = after
 		}
 	}
-	return ctrl.Result{RequeueAfter: next}, kerrors.NewAggregate(errs)
+	return ctrl.Result{RequeueAfter: next}, nil
 }
 
 // left is a VM that may be left on a host.
