@@ -244,6 +244,16 @@ func TestPlan(t *testing.T) {
 		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--kubernetes-version=v1.35.0"); len(r.Steps) != 0 || r.Seconds != 0 {
 			t.Errorf("it has that version, and the plan is %+v", r.Steps)
 		}
+		file := b.manifest(4, 0)
+		if r := b.plan(exitOK, "-f", file); len(r.Steps) != 0 {
+			t.Errorf("the manifests are as what is there, and the plan is %+v", r.Steps)
+		}
+		content, err := os.ReadFile(file)
+		b.must(err)
+		b.must(os.WriteFile(file, bytes.Replace(content, []byte("{format: cloud-config}"), []byte("{preKubeadmCommands: [swapoff -a]}"), 1), 0o600))
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "-f", file))); diff != "" {
+			t.Errorf("the plan of another bootstrap configuration differs (-want +got):\n%s", diff)
+		}
 		if r := b.plan(exitFailed, "upgrade", "other", "--kubernetes-version=v1.35.0"); r.Problem == "" || r.Remedy == "" {
 			t.Errorf("there is no such cluster, and the report is %+v", r)
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,17 +118,57 @@ func (p *Planner) apply(ctx context.Context, s *plan.Simulation, v *view) error 
 	return nil
 }
 
-// replaces reports whether the machines that an owner has are replaced: they come from another template or have another
-// version.
+// replaces reports whether the machines that an owner has are replaced.
 func (p *Planner) replaces(ctx context.Context, o owner) (bool, error) {
 	before := owner{&unstructured.Unstructured{}, o.controlPlane}
 	before.SetGroupVersionKind(o.GroupVersionKind())
-	err := p.Client.Get(ctx, client.ObjectKeyFromObject(o), before)
+	err := p.Client.Get(ctx, client.ObjectKeyFromObject(o), before.Unstructured)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("reading %s: %w", o.name(), err)
 	}
-	return before.template() != o.template() || before.version() != o.version(), nil
+	return o.differs(before), nil
+}
+
+// inPlace are the parts of a kubeadmConfigSpec whose change replaces nothing (PrepareKubeadmConfigsForDiff in Cluster
+// API's controlplane/kubeadm/pkg/filters.go).
+var inPlace = [][]string{
+	{"clusterConfiguration", "dns"},
+	{"clusterConfiguration", "controlPlaneEndpoint"},
+	{"clusterConfiguration", "apiServer", "timeoutForControlPlane"},
+	{"initConfiguration", "timeouts", "controlPlaneComponentHealthCheckSeconds"},
+	{"joinConfiguration", "timeouts", "controlPlaneComponentHealthCheckSeconds"},
+	{"joinConfiguration", "discovery"},
+}
+
+// differs reports whether an owner makes other machines than before: from another template, of another version, or with
+// another bootstrap configuration.
+func (o owner) differs(before owner) bool {
+	wanted, _, _ := unstructured.NestedMap(o.Object, "spec", "kubeadmConfigSpec")
+	for _, path := range inPlace {
+		unstructured.RemoveNestedField(wanted, path...)
+	}
+	has, _, _ := unstructured.NestedMap(before.Object, "spec", "kubeadmConfigSpec")
+	return before.template() != o.template() || before.version() != o.version() ||
+		before.bootstrap() != o.bootstrap() || !holds(has, wanted)
+}
+
+// holds reports whether an object has all that is wanted of it. What is not said may have its default.
+func holds(is, wanted any) bool {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		there, _ := is.(map[string]any)
+		for key, value := range wanted {
+			if !holds(there[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		there, _ := is.([]any)
+		return slices.EqualFunc(there, wanted, holds)
+	}
+	return is == wanted || (is == nil && reflect.ValueOf(wanted).IsZero())
 }

@@ -58,6 +58,12 @@ func (o owner) version() string {
 	return o.text("spec", "template", "spec", "version")
 }
 
+// bootstrap names the bootstrap configuration of a MachineDeployment. That of a control plane has no name.
+func (o owner) bootstrap() string {
+	at := []string{"spec", "template", "spec", "bootstrap"}
+	return o.text(append(at, "configRef", "name")...) + "/" + o.text(append(at, "dataSecretName")...)
+}
+
 func (o owner) template() string {
 	if o.controlPlane {
 		return clusters.InfrastructureTemplate(o.Unstructured)
