@@ -3,14 +3,19 @@
 package lxdhost
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // existing are the objects in Kubernetes that a round needs.
@@ -19,7 +24,7 @@ type existing struct {
 	stay     []*infrav1.LXDHost                // what somebody changed as it was deleted
 	machines map[string][]*infrav1.MaasMachine // bare metal, by system id
 	lxd      []*infrav1.MaasMachine            // VMs
-	vms      map[string][]*infrav1.MaasMachine // those that have a host, by its name
+	vms      map[string][]*infrav1.MaasMachine // those that have a host, by the id of that VM host: see placeOf
 	homes    map[client.ObjectKey]string       // the MAAS of a Cluster, as far as it is known
 }
 
@@ -45,13 +50,25 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 		by, key := there.machines, machine.Spec.SystemID
 		if machine.Spec.IsLXD() {
 			there.lxd = append(there.lxd, machine)
-			by, key = there.vms, machine.Status.LXDHost
+			by, key = there.vms, placeOf(machine)
 		}
 		if key != "" {
 			by[key] = append(by[key], machine)
 		}
 	}
 	return there, nil
+}
+
+// placeOf returns the id of a VM's host in its MAAS, as its machine records it; /NAME if nothing is recorded; "" if it
+// has none.
+func placeOf(m *infrav1.MaasMachine) string {
+	name := m.Status.LXDHost
+	if name == "" {
+		return ""
+	}
+	recorded, _ := record.OfMachine(m) // One that can't be read says nothing.
+	id, _, _ := strings.Cut(recorded.HostOf(name), "/")
+	return cmp.Or(id, "/"+name)
 }
 
 // hasRoom returns the first of these namespaces that brought fewer LXDHosts than it may into the manager's own; "" if
@@ -107,7 +124,7 @@ func (e *existing) claimsOf(s *sighting) []*infrav1.MaasMachine {
 // counts returns the number of MaasMachines on a VM host by their Cluster, as namespace/name.
 func (e *existing) counts(s *sighting) map[string]int32 {
 	counts := map[string]int32{}
-	for _, machine := range e.vms[s.Name] {
+	for _, machine := range slices.Concat(e.vms[strconv.Itoa(s.ID)], e.vms["/"+s.Name]) {
 		if e.mayBeIn(machine, s.where) {
 			counts[clusters.KeyOf(machine).String()]++
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -331,11 +332,19 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 			Disk: int(usage.AllocatedDisk)}
 	}
 	known.Has = vm.Footprint()
-	host := list.Find(v.hosts, func(h lxd.Host) bool { return h.Name == known.Host })
-	if known.Host != "" && host != nil {
-		known.On, known.DeleteCalls = host.Key(), callsFor(m.Spec).On(*host).Delete
+	if host := v.hostOf(m); known.Host != "" && host != nil {
+		known.Host, known.On, known.DeleteCalls = host.Name, host.Key(), callsFor(m.Spec).On(*host).Delete
 	}
 	return known
+}
+
+// hostOf returns the host of a VM, as its machine records it; by its name only if nothing is recorded: another one may
+// have that, and a VM host has another one once MAAS has no VM hosts any more. nil: the host is not known.
+func (v *view) hostOf(m *infrav1.MaasMachine) *lxd.Host {
+	name := m.Status.LXDHost
+	recorded, _ := record.OfMachine(m) // One that can't be read says nothing.
+	ref := recorded.HostOf(name)
+	return list.Find(v.hosts, func(h lxd.Host) bool { return h.IsAt(ref) || (ref == "" && h.Name == name) })
 }
 
 // ownerOf returns what makes a machine.

@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,16 @@ func RefersTo(ref, namespace, name string, vmHostID int) (is, byID bool) {
 	id, _ := parseHostRef(ref)
 	byID = vmHostID != 0 && id == vmHostID
 	return byID, byID
+}
+
+// IsAt reports whether a reference, in the form of HostRef and recorded in this MAAS, is to the host.
+func (h *Host) IsAt(ref string) bool {
+	var object HostObject
+	if h.Object != nil {
+		object = *h.Object
+	}
+	is, _ := RefersTo(ref, object.Namespace, object.Name, cmp.Or(h.ID, object.VMHostID))
+	return is
 }
 
 // SoleLXDHost returns the LXDHost of the only host that may have a VM; false if there is none, or if it is a VM host.

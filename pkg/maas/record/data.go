@@ -3,7 +3,9 @@
 package record
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +62,18 @@ type MachineData struct {
 	Excluded string `json:"excluded,omitempty"`
 	// Lost is the machine that was kept for this object and that another user got, for people; "" if there is none.
 	Lost string `json:"lost,omitempty"`
+}
+
+// HostOf returns the host that has the VM: where it runs; else, of those that may have it, the one of the name, or the
+// last. "": none is recorded.
+func (d *MachineData) HostOf(name string) string {
+	last := ""
+	for _, ref := range d.Hosts {
+		if last = ref; strings.HasSuffix(ref, "/"+name) {
+			break
+		}
+	}
+	return cmp.Or(d.Runs, last)
 }
 
 // ClusterData is what is recorded of a MaasCluster.
