@@ -16,6 +16,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -195,8 +196,19 @@ func TestTheLXDHostOfAMaasMachine(t *testing.T) {
 	machine := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(machine)
 	node := w.joined(machine)
+	// What a proxy before MAAS does not find is not another's.
+	fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/{id}/", SystemID: machine.Spec.SystemID,
+		Status: http.StatusNotFound, Body: "404 page not found"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.registers(node, "10.77.0.11:8443")
 	host := w.lxdHost(w.hostName(node.Name))
+	w.await("the machine is asked for", host, func(context.Context) bool { return w.maas.Faults()[0].Done > 2 })
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(host), host); !apierrors.IsNotFound(err) {
+		t.Errorf("there is an LXDHost of %v before MAAS has said whose it is: %v", host.OwnerReferences, err)
+	}
+	w.maas.RemoveFault(fault)
 	w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	w.eventually(host, "of the machine's Node", func() bool { return host.Status.NodeName == node.Name })
 	want := []metav1.OwnerReference{{APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: machine.Name, UID: machine.UID}}

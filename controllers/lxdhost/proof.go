@@ -122,7 +122,7 @@ func (m *Mirror) prove(
 func (m *Mirror) proveIn(
 	ctx context.Context, region *scope.Region, systemID string, claims []*infrav1.MaasMachine,
 ) (*infrav1.MaasMachine, error) {
-	machine, err := region.Inventory.Client().GetMachine(ctx, systemID)
+	machine, err := region.Inventory.Read(ctx, systemID)
 	if errors.Is(err, maas.NotFound) {
 		return nil, nil
 	}
