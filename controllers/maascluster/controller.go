@@ -264,6 +264,9 @@ func (r *Reconciler) reconcileNormal(
 			after = min(after, room.retryAfter())
 			continue
 		}
+		if apierrors.IsConflict(err) {
+			return ctrl.Result{}, err
+		}
 		if err != nil {
 			return report.Explain(err).Show(maasCluster, step.condition).Result(err)
 		}
@@ -271,6 +274,9 @@ func (r *Reconciler) reconcileNormal(
 	after = wait.Jitter(after, 0.2)
 	if hold := clusters.EndpointRetry(machines, r.Clock.Now()); hold > 0 {
 		after = min(after, hold)
+	}
+	if late := rec.Unsettled(); late > 0 {
+		after = min(after, late, report.CapacityRetry)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }

@@ -80,7 +80,7 @@ func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachin
 		former.Name, former.Spec.SystemID = kept.Machine, kept.SystemID
 		machines = append(machines, former)
 	}
-	looks := append(machineLooks(s, machines), endpointLooks(s)...)
+	looks := append(machineLooks(s, machines), endpointLooks(s, recorded.Published)...)
 	for _, look := range looks {
 		if found, err := look(ctx); err != nil || found {
 			return found, err
@@ -137,15 +137,13 @@ func lookFor(there *maas.Client, filter maas.MachineFilter, ours func(*maas.Mach
 	}
 }
 
-// endpointLooks look for the virtual IP.
-func endpointLooks(s *scope.Cluster) []look {
-	if s.Endpoint() != scope.EndpointVirtualIP || s.MaasCluster.Spec.ControlPlaneEndpoint.Host == "" {
+// endpointLooks look for the endpoint's name in MAAS's DNS, which a virtual IP has, too.
+func endpointLooks(s *scope.Cluster, published bool) []look {
+	reserved := s.Endpoint() == scope.EndpointVirtualIP && s.MaasCluster.Spec.ControlPlaneEndpoint.Host != ""
+	if !published && !reserved {
 		return nil
 	}
-	return []look{func(ctx context.Context) (bool, error) {
-		reserved, err := s.DNS.VirtualIP(ctx, s.EndpointName(), "")
-		return len(reserved) > 0, err
-	}}
+	return []look{func(ctx context.Context) (bool, error) { return s.DNS.Has(ctx, s.EndpointName()) }}
 }
 
 // secretToClusters wakes the clusters whose credentials are in a Secret, so that they use a rotated or corrected key at

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,7 +39,7 @@ func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, re
 	case scope.EndpointVirtualIP:
 		return r.reconcileVirtualIP(ctx, s, rec)
 	default:
-		return r.reconcileRecord(ctx, s)
+		return r.reconcileRecord(ctx, s, rec)
 	}
 }
 
@@ -72,12 +70,12 @@ func awaitsEndpoint(s *scope.Cluster) string {
 }
 
 // reconcileRecord keeps the control planes' addresses in the DNS record.
-func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster) error {
+func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster, rec *record.Cluster) error {
 	if err := checkDomain(ctx, s); err != nil {
 		return err
 	}
 	r.reachedAt(s, s.EndpointName(), s.EndpointName())
-	published, wrote, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, s)
+	published, wrote, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, s, rec)
 	if err != nil {
 		return err
 	}
@@ -183,11 +181,7 @@ func lastSeen(s *scope.Cluster, m *infrav1.MaasMachine) *maas.Machine {
 // just have removed spec.virtualIP, and then nothing would record that the address must be released.
 func recordVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster, address string) error {
 	endpoint := infrav1.APIEndpoint{Host: address, Port: s.APIServerPort()}
-	err := rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
-	if apierrors.IsConflict(err) {
-		return report.Later(time.Second, infrav1.NotReadyReason, "the MaasCluster has changed; reconciling again")
-	}
-	return err
+	return rec.Write(ctx, func(c client.Object) { c.(*infrav1.MaasCluster).Spec.ControlPlaneEndpoint = endpoint })
 }
 
 // ours returns the wanted address if it is reserved under the cluster's name. If wanted is "", it returns any reserved
@@ -221,7 +215,7 @@ func (r *Reconciler) forgetVirtualIP(ctx context.Context, s *scope.Cluster, rec 
 	if err := releaseVirtualIP(ctx, s, rec, ""); err != nil {
 		return err
 	}
-	if err := r.awaitReservation(rec); err != nil {
+	if err := settled(rec); err != nil {
 		return err
 	}
 	rec.Acquired()
@@ -234,7 +228,7 @@ func (r *Reconciler) reserveVirtualIP(
 	ctx context.Context, s *scope.Cluster, rec *record.Cluster, recorded string,
 ) (string, error) {
 	wanted := s.MaasCluster.Spec.VirtualIP
-	if err := r.awaitReservation(rec); err != nil {
+	if err := settled(rec); err != nil {
 		return "", err
 	}
 	address := ""
@@ -260,18 +254,18 @@ func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster
 	}
 	if len(reserved) == 0 {
 		rec.Done(record.Unreserve) // An earlier call has taken effect.
-		return s.DNS.ReleaseVirtualIP(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), recorded)
+		return s.DNS.ReleaseVirtualIP(ctx, record.DropEndpoint.Permit(), s.EndpointName(), recorded)
 	}
 	return rec.Call(ctx, record.Unreserve, func(ctx context.Context, permit maas.Permit) error {
 		return s.DNS.ReleaseVirtualIP(ctx, permit, s.EndpointName(), recorded)
 	})
 }
 
-// awaitReservation returns an error while the outcome of a reservation is not known: until then no other address is
-// reserved, and the cluster is not removed.
-func (r *Reconciler) awaitReservation(rec *record.Cluster) error {
+// settled returns an error while the outcome of a call is not known: until then no other address is reserved, and the
+// cluster is not removed.
+func settled(rec *record.Cluster) error {
 	if left := rec.Unsettled(); left > 0 {
-		return report.Later(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, record.LostReservation)
+		return report.Later(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, record.LostEndpoint)
 	}
 	return nil
 }
@@ -313,9 +307,10 @@ func (r *Reconciler) deleteEndpoint(ctx context.Context, s *scope.Cluster, rec *
 		if err := releaseVirtualIP(ctx, s, rec, s.MaasCluster.Spec.ControlPlaneEndpoint.Host); err != nil {
 			return err
 		}
-		return r.awaitReservation(rec)
 	case scope.EndpointDNS:
-		return s.DNS.Delete(ctx, record.PublishEndpoint.Permit(), s.EndpointName())
+		if err := s.DNS.Delete(ctx, record.DropEndpoint.Permit(), s.EndpointName()); err != nil {
+			return err
+		}
 	}
-	return nil
+	return settled(rec)
 }

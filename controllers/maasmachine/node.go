@@ -38,7 +38,10 @@ func (r *Reconciler) endpoint(ctx context.Context, l *life) (outcome, error) {
 		report.SetTrue(m, infrav1.DNSAttachedCondition, infrav1.VirtualIPReason)
 		return proceed, nil
 	}
-	published, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, l.Cluster)
+	published, err := clusters.PublishFor(ctx, &r.Base, l.Cluster)
+	if apierrors.IsConflict(err) {
+		return proceed, err
+	}
 	if err != nil {
 		p := report.Explain(err)
 		report.SetUnknown(m, infrav1.DNSAttachedCondition, p.Reason, p.Message)
@@ -61,7 +64,7 @@ func (r *Reconciler) endpointRemoval(ctx context.Context, l *life) (outcome, err
 		!l.MaasCluster.DeletionTimestamp.IsZero() {
 		return proceed, nil
 	}
-	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, l.Cluster); err != nil {
+	if _, err := clusters.PublishFor(ctx, &r.Base, l.Cluster); err != nil {
 		return proceed, fmt.Errorf("removing the machine from the API endpoint: %w", err)
 	}
 	return proceed, nil

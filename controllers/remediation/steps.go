@@ -346,7 +346,7 @@ func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (outcome, er
 	if err := r.reach(ctx, s); err != nil {
 		return proceed, err
 	}
-	if _, _, err := clusters.PublishEndpoint(ctx, r.Client, r.Clock, s.inMAAS.Cluster); err != nil {
+	if _, err := clusters.PublishFor(ctx, &r.Base, s.inMAAS.Cluster); err != nil {
 		return proceed, fmt.Errorf("removing the machine from the API endpoint: %w", err)
 	}
 	return s.begin(infrav1.RemediationPowerOff, infrav1.PoweringOffReason, "machine %s is being switched off", s.named())

@@ -18,17 +18,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 // PublishEndpoint writes the addresses of the control planes that can serve the API into the endpoint's DNS record. It
-// returns the addresses in the record, and whether it wrote them.
+// returns the addresses in the record, and whether it wrote them. rec is the MaasCluster's; its reconciler reads the
+// record again until no write can come late any more.
 func PublishEndpoint(
-	ctx context.Context, c client.Client, clock clock.PassiveClock, s *scope.Cluster,
+	ctx context.Context, c client.Client, clock clock.PassiveClock, s *scope.Cluster, rec *record.Cluster,
 ) (published []string, wrote bool, err error) {
-	return s.DNS.Ensure(ctx, record.PublishEndpoint.Permit(), s.EndpointName(), func(current []string) ([]string, error) {
+	write := func(ctx context.Context, call func(context.Context, maas.Permit) error) error {
+		rec.Published = true
+		return rec.Call(ctx, record.Publish, call)
+	}
+	unsure := rec.IsPending(record.Publish)
+	published, wrote, err = s.DNS.Ensure(ctx, s.EndpointName(), unsure, write, func(current []string) ([]string, error) {
 		planes, in := &infrav1.MaasMachineList{}, client.InNamespace(s.MaasCluster.Namespace)
 		if err := c.List(ctx, planes, in, client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name},
 			client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
@@ -40,6 +48,26 @@ func PublishEndpoint(
 		}
 		return endpointAddresses(ctx, c, s.Cluster, planes.Items, away, current, clock.Now()), nil
 	})
+	if err == nil && rec.Unsettled() == 0 {
+		rec.Done(record.Publish)
+		rec.Published = len(published) > 0
+	}
+	return published, wrote, err
+}
+
+// PublishFor is PublishEndpoint for one of the cluster's machines, whose reconciler does not have the MaasCluster's
+// record.
+func PublishFor(ctx context.Context, b *reconciler.Base, s *scope.Cluster) (published []string, err error) {
+	maasCluster := &infrav1.MaasCluster{}
+	if err := b.Client.Get(ctx, client.ObjectKeyFromObject(s.MaasCluster), maasCluster); err != nil {
+		return nil, fmt.Errorf("reading the MaasCluster again: %w", err)
+	}
+	rec, err := b.Records.OpenCluster(maasCluster)
+	if err != nil {
+		return nil, err
+	}
+	published, _, err = PublishEndpoint(ctx, b.Client, b.Clock, s, rec)
+	return published, err
 }
 
 // EndpointHold is how long a stopped control plane stays in the endpoint's DNS record. A power blip, a reboot or a

@@ -50,6 +50,12 @@ func (s *Service) read(ctx context.Context, fqdn string, maxAge time.Duration) (
 	return record, nil
 }
 
+// Has reports whether there is a record of a name. It asks MAAS, not the cache.
+func (s *Service) Has(ctx context.Context, fqdn string) (bool, error) {
+	record, err := s.read(ctx, fqdn, 0)
+	return record != nil, err
+}
+
 // dangles reports whether the record has entries without an address. MAAS keeps the link of a released machine in it;
 // when another user deploys that machine, the record would contain its address.
 func dangles(record *maas.DNSResource) bool {
@@ -65,25 +71,37 @@ func Next(current, desired []string) []string {
 	return desired
 }
 
+// Write makes a call that changes a record.
+type Write func(ctx context.Context, call func(context.Context, maas.Permit) error) error
+
 // Ensure makes the record hold exactly the addresses that desired returns for its current ones, or leaves it as it is:
 // Next. One that has only links without an address is deleted if there are none. desired is called under the lock, so
-// that the last writer knows the latest state. Ensure returns the record's addresses, and whether it wrote them.
+// that the last writer knows the latest state. unsure means that an earlier write may still take effect. Ensure returns
+// the record's addresses, and whether it wrote them.
 func (s *Service) Ensure(
-	ctx context.Context, permit maas.Permit, fqdn string, desired func(current []string) ([]string, error),
+	ctx context.Context, fqdn string, unsure bool, write Write, desired func(current []string) ([]string, error),
 ) (addresses []string, wrote bool, err error) {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return nil, false, err
 	}
 	defer unlock()
-	record, wanted, err := s.compare(ctx, fqdn, recordMaxAge, desired)
-	if err == nil && s.unserved[fqdn] {
-		record, wanted, err = s.compare(ctx, fqdn, 0, desired)
+	maxAge := recordMaxAge
+	if unsure || s.unserved[fqdn] {
+		maxAge = 0
 	}
+	record, err := s.read(ctx, fqdn, maxAge)
 	if err != nil {
 		return nil, false, err
 	}
-	current := addressesOf(record)
+	var current []string
+	if record != nil {
+		current = record.Addresses()
+	}
+	wanted, err := desired(current)
+	if err != nil {
+		return nil, false, err
+	}
 	addresses = Next(current, wanted)
 	switch {
 	case len(wanted) > 0 || record == nil:
@@ -92,47 +110,35 @@ func (s *Service) Ensure(
 		s.unserved[fqdn] = true
 	}
 	if len(addresses) == 0 && dangles(record) {
-		return nil, false, s.delete(ctx, permit, fqdn, record)
+		return nil, false, write(ctx, func(ctx context.Context, permit maas.Permit) error {
+			return s.delete(ctx, permit, fqdn, record)
+		})
 	}
 	if sets.New(current...).Equal(sets.New(addresses...)) && (len(wanted) == 0 || !dangles(record)) {
 		return current, false, nil
 	}
-	if err := s.write(ctx, permit, fqdn, record, addresses); err != nil {
+	if err := s.write(ctx, write, fqdn, record, addresses); err != nil {
 		return nil, false, err
 	}
 	return addresses, true, nil
 }
 
-// compare returns the record, nil if there is none, and the addresses that can serve.
-func (s *Service) compare(
-	ctx context.Context, fqdn string, maxAge time.Duration, desired func([]string) ([]string, error),
-) (record *maas.DNSResource, wanted []string, err error) {
-	record, err = s.read(ctx, fqdn, maxAge)
-	if err != nil {
-		return nil, nil, err
-	}
-	wanted, err = desired(addressesOf(record))
-	return record, wanted, err
-}
-
-func addressesOf(record *maas.DNSResource) []string {
-	if record == nil {
-		return nil
-	}
-	return record.Addresses()
-}
-
 func (s *Service) write(
-	ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource, addresses []string,
+	ctx context.Context, write Write, fqdn string, record *maas.DNSResource, addresses []string,
 ) error {
-	err := s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
-		if record == nil {
+	err := write(ctx, func(ctx context.Context, permit maas.Permit) error {
+		return s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
+			if record != nil {
+				changed, err := client.UpdateDNSResource(ctx, permit, record.ID, addresses)
+				if !errors.Is(err, maas.NotFound) {
+					return changed, err
+				}
+			}
 			return client.CreateDNSResource(ctx, permit, fqdn, addresses, ttl)
-		}
-		return client.UpdateDNSResource(ctx, permit, record.ID, addresses)
+		})
 	})
 	switch {
-	case record == nil && errors.Is(err, maas.NotFound):
+	case errors.Is(err, maas.NotFound):
 		return withoutDomain(fqdn)
 	case err != nil:
 		return fmt.Errorf("writing the DNS record %s: %w", fqdn, err)

@@ -106,6 +106,10 @@ func newService(t *testing.T, s *server) *Service {
 	return NewService(inventory.New(client, inventory.Options{}))
 }
 
+func unrecorded(ctx context.Context, call func(context.Context, maas.Permit) error) error {
+	return call(ctx, maas.Unrecorded("a test"))
+}
+
 func want(addresses ...string) func([]string) ([]string, error) {
 	return func([]string) ([]string, error) { return addresses, nil }
 }
@@ -130,7 +134,7 @@ func TestEnsureWritesOnlyWhatDiffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := tc.server
 			service := newService(t, s)
-			if _, wrote, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), "api.maas.test", want(tc.desired...)); err != nil || wrote != (tc.calls != nil && tc.left != nil) {
+			if _, wrote, err := service.Ensure(t.Context(), "api.maas.test", false, unrecorded, want(tc.desired...)); err != nil || wrote != (tc.calls != nil && tc.left != nil) {
 				t.Errorf("wrote: %v, %v", wrote, err)
 			}
 			if diff := cmp.Diff(tc.calls, s.calls); diff != "" {
@@ -157,7 +161,7 @@ func TestEnsureAfterTheOnlyMachineWasReplaced(t *testing.T) {
 			service := newService(t, s)
 			ensure := func(addresses ...string) {
 				t.Helper()
-				if _, _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), "api.maas.test", want(addresses...)); err != nil {
+				if _, _, err := service.Ensure(t.Context(), "api.maas.test", false, unrecorded, want(addresses...)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -191,10 +195,10 @@ func TestEnsureAfterALostResponseFindsTheRecord(t *testing.T) {
 	for method, s := range map[string]*server{"POST": {lose: 1}, "PUT": {fqdn: name, addresses: []string{"10.0.0.2"}, lose: 1}} {
 		t.Run(method, func(t *testing.T) {
 			service := newService(t, s)
-			if _, _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.1")); !errors.Is(err, maas.Unavailable) {
+			if _, _, err := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.1")); !errors.Is(err, maas.Unavailable) {
 				t.Errorf("the error is %v", err)
 			}
-			got, wrote, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.1"))
+			got, wrote, err := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.1"))
 			if err != nil || wrote || !slices.Equal(got, []string{"10.0.0.1"}) {
 				t.Errorf("then it holds %v, wrote %v, %v", got, wrote, err)
 			}
@@ -205,14 +209,27 @@ func TestEnsureAfterALostResponseFindsTheRecord(t *testing.T) {
 	}
 }
 
+// A write whose response was lost may come after the record was read.
+func TestEnsureCorrectsALateWrite(t *testing.T) {
+	s := &server{fqdn: name, addresses: []string{"10.0.0.1"}}
+	service := newService(t, s)
+	for range 2 {
+		got, _, err := service.Ensure(t.Context(), name, true, unrecorded, want("10.0.0.1"))
+		if err != nil || !slices.Equal(got, []string{"10.0.0.1"}) || !slices.Equal(s.addresses, got) {
+			t.Errorf("it returns %v, %v; the record holds %v", got, err, s.addresses)
+		}
+		s.addresses = []string{"10.0.0.1", "10.0.0.2"}
+	}
+}
+
 func TestEnsureWritesNothingWhenItIsNotKnownWhat(t *testing.T) {
 	unread := &server{fqdn: name, addresses: []string{"10.0.0.1"}, down: true}
-	if _, wrote, err := newService(t, unread).Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.2")); !errors.Is(err, maas.Unavailable) || wrote || unread.calls != nil {
+	if _, wrote, err := newService(t, unread).Ensure(t.Context(), name, false, unrecorded, want("10.0.0.2")); !errors.Is(err, maas.Unavailable) || wrote || unread.calls != nil {
 		t.Errorf("without having read it: wrote %v, calls %v, %v", wrote, unread.calls, err)
 	}
 	s := &server{fqdn: name, addresses: []string{"10.0.0.1"}}
 	down := errors.New("down")
-	_, wrote, err := newService(t, s).Ensure(t.Context(), maas.Unrecorded("a test"), name, func([]string) ([]string, error) { return nil, down })
+	_, wrote, err := newService(t, s).Ensure(t.Context(), name, false, unrecorded, func([]string) ([]string, error) { return nil, down })
 	if !errors.Is(err, down) || wrote || s.calls != nil {
 		t.Errorf("wrote %v, calls %v, %v", wrote, s.calls, err)
 	}
@@ -222,7 +239,7 @@ func TestEnsureWritesNothingWhenItIsNotKnownWhat(t *testing.T) {
 func TestTheRecordOfAnotherNameIsNotTouched(t *testing.T) {
 	s := &server{fqdn: "somebody.maas.test", addresses: []string{"10.0.0.9"}}
 	service := newService(t, s)
-	_, _, ensured := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.1"))
+	_, _, ensured := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.1"))
 	for doing, err := range map[string]error{"writing": ensured, "deleting": service.Delete(t.Context(), maas.Unrecorded("a test"), name)} {
 		var wrong *inventory.WrongRecordError
 		if !errors.As(err, &wrong) || wrong.Got != "somebody.maas.test" || wrong.Wanted != name {
@@ -237,16 +254,16 @@ func TestTheRecordOfAnotherNameIsNotTouched(t *testing.T) {
 func TestARecordThatWasRenamedIsNotTakenForOurs(t *testing.T) {
 	s := &server{fqdn: name, addresses: []string{"10.0.0.1"}}
 	service := newService(t, s)
-	if _, _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.1")); err != nil {
+	if _, _, err := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.1")); err != nil {
 		t.Fatal(err)
 	}
 	s.fqdn = "renamed.maas.test"
 	var wrong *inventory.WrongRecordError
-	if _, _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.2")); !errors.As(err, &wrong) {
+	if _, _, err := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.2")); !errors.As(err, &wrong) {
 		t.Errorf("the error is %v", err)
 	}
 	s.fqdn, s.addresses = "", nil // MAAS does not find it by our name any more.
-	if got, wrote, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), name, want("10.0.0.2")); err != nil || !wrote || !slices.Equal(got, []string{"10.0.0.2"}) {
+	if got, wrote, err := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.2")); err != nil || !wrote || !slices.Equal(got, []string{"10.0.0.2"}) {
 		t.Errorf("then it holds %v, wrote %v, %v", got, wrote, err)
 	}
 }

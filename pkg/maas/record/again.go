@@ -21,11 +21,11 @@ const refusedPause = 30 * time.Second
 // remembered is how long it is remembered after that pause that MAAS refused a call.
 const remembered = 10 * time.Minute
 
-// LostError is a call whose response was lost. It is not sent again before the settle time is over; until then the
-// error is *UnsettledError.
+// LostError is a call whose response was lost. It is not sent again before the settle time is over, or, if it was
+// Publish, for a while; until then the error is *UnsettledError.
 type LostError struct {
 	Op Op
-	// Remaining is the settle time.
+	// Remaining is how long it may still take effect.
 	Remaining time.Duration
 	cause     error
 }
@@ -39,8 +39,8 @@ func (e *LostError) Unwrap() error { return e.cause }
 // lost says that the response to an operation was lost.
 func (o Op) lost(cause error) string {
 	switch {
-	case o == Reserve:
-		return LostReservation
+	case o == Reserve, o == Publish:
+		return LostEndpoint
 	case o.acquires(), o == Storage:
 		return LostRequest
 	}
@@ -51,8 +51,8 @@ func (o Op) lost(cause error) string {
 const (
 	// LostRequest is why a machine that does not have a machine in MAAS yet waits.
 	LostRequest = "the response to the request for a machine was lost; checking whether MAAS has it before retrying"
-	// LostReservation is why a cluster that does not have its virtual IP yet waits.
-	LostReservation = "the response to the request for a virtual IP was lost; checking whether MAAS has it before retrying"
+	// LostEndpoint is why a cluster waits for its virtual IP, or the name of its endpoint, or does not go.
+	LostEndpoint = "the response to a request for the API endpoint was lost; checking whether MAAS did it before going on"
 )
 
 // attempt is a call of one object that failed.
@@ -119,9 +119,13 @@ func (r *Record) tried(op Op, err error) error {
 			r.calls.Ended(op)
 		}
 		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.
+		pause := r.records.SettleTime
+		if op == Publish {
+			pause = min(pause, refusedPause)
+		}
 		_, left := r.unsettled(func(pending Op) bool { return pending == op })
-		r.records.remember(this, err, r.records.SettleTime)
-		return &LostError{Op: op, Remaining: max(left, r.records.SettleTime), cause: err}
+		r.records.remember(this, err, pause)
+		return &LostError{Op: op, Remaining: max(left, pause), cause: err}
 	default:
 		r.records.remember(this, err, cmp.Or(answer.RetryAfter, refusedPause))
 	}

@@ -81,6 +81,8 @@ type ClusterData struct {
 	Calls
 	// Kept are machines that wait for the next Machine of their owner.
 	Kept []KeptMachine `json:"kept,omitempty"`
+	// Published means that MAAS has a DNS record for the endpoint, or may have one.
+	Published bool `json:"published,omitempty"`
 }
 
 // HostData is what is recorded of an LXDHost.

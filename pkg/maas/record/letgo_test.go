@@ -31,7 +31,7 @@ func lose(context.Context, maas.Permit) error { return errLost }
 var everyOp = []Op{
 	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, StopVM, DeleteVM,
 	Storage, Link, Bridge, Arrange, Deploy, Annotate,
-	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude,
+	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude, Publish,
 }
 
 func TestEveryOperationIsAttacked(t *testing.T) {
@@ -67,9 +67,9 @@ func TestAMachineIsNotLetGoWhileAnotherCallMayTakeEffect(t *testing.T) {
 					t.Fatal(err)
 				}
 				sent, err := b.letGo()
-				if onlyTags := op == Quarantine || op == Exclude; onlyTags {
+				if slices.Contains([]Op{Quarantine, Exclude, Publish}, op) {
 					if !sent || err != nil {
-						t.Errorf("a tag that comes late harms nobody; sent: %v, %v", sent, err)
+						t.Errorf("a tag or a name that comes late harms nobody; sent: %v, %v", sent, err)
 					}
 					return
 				}

@@ -30,6 +30,10 @@ const LateClaim Op = "late-claim"
 // Unreserve frees the virtual IP of a cluster. A late one would free that of the cluster that has the address next.
 const Unreserve Op = "unreserve"
 
+// Publish writes the DNS record of an endpoint, whose name is the cluster's alone. It is sent again as soon as
+// something else is wanted; while a late one may come, the record is not trusted, and the cluster does not go.
+const Publish Op = "publish"
+
 // Operations that stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM that
 // has the name then, which has the same marks if it is of a later object of the same name.
 const (
@@ -77,9 +81,8 @@ const (
 	// ChangeVM is any change of a VM's machine in MAAS: nobody else gets it, and MAAS does not reuse its system id. It
 	// does not stop or delete the VM: see Record.OnHost.
 	ChangeVM Repeatable = "a VM's system id is never given again"
-	// PublishEndpoint writes or deletes the DNS record of an endpoint. Its name belongs to the cluster alone; the
-	// reconciler checks and corrects it.
-	PublishEndpoint Repeatable = "the endpoint's name is the cluster's alone"
+	// DropEndpoint deletes the DNS record of an endpoint. MAAS does not reuse its id.
+	DropEndpoint Repeatable = "the endpoint's name is the cluster's alone"
 	// CloseVMHost tags a VM host or deletes it in MAAS. MAAS does not reuse ids of VM hosts, and the tag stays until
 	// the host is deleted.
 	CloseVMHost Repeatable = "a VM host's id is never given again"

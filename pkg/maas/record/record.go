@@ -120,7 +120,9 @@ func (r *Record) Call(
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
-	counts := func(pending Op) bool { return (pending == op && !op.marks()) || (op.acquires() && pending.isOnHost()) }
+	counts := func(pending Op) bool {
+		return (pending == op && !op.mayRepeat()) || (op.acquires() && pending.isOnHost())
+	}
 	if err := r.settled(op, counts); err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (r *Record) LetGo(
 	if err := r.tooSoon(op); err != nil {
 		return err
 	}
-	counts := func(pending Op) bool { return !pending.marks() }
+	counts := func(pending Op) bool { return !pending.mayRepeat() }
 	if err := r.settled(op, counts); err != nil {
 		return err
 	}

@@ -117,6 +117,6 @@ func (s *Records) firstSeen(c call) time.Time {
 	return now
 }
 
-// marks reports whether the operation only sets a tag that keeps managers from allocating the machine: a late one costs
-// time, at worst.
-func (o Op) marks() bool { return slices.Contains([]Op{Exclude, Quarantine}, o) }
+// mayRepeat reports whether a late call costs time, at worst: it sets a tag that keeps managers from allocating the
+// machine, or writes what is read again until the call can't come any more.
+func (o Op) mayRepeat() bool { return slices.Contains([]Op{Exclude, Quarantine, Publish}, o) }

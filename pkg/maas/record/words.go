@@ -34,6 +34,7 @@ var words = map[Op]string{
 	TakeOver:   "release the machine that was kept, and allocate it",
 	LateClaim:  "allocate the machine that was kept (an earlier call that may come late)",
 	Unreserve:  "free the virtual IP of the API endpoint",
+	Publish:    "write the DNS record of the API endpoint",
 	StopVM:     "stop the VM on its host",
 	DeleteVM:   "delete the VM on its host",
 	Storage:    "set the storage layout of the machine",
@@ -173,6 +174,7 @@ func (d *MachineData) marked(found *entries) {
 
 func (d *ClusterData) entries() entries {
 	found := d.Calls.entries()
+	found.when(d.Published, "published", "MAAS has a DNS record for the API endpoint, or may have one")
 	for _, k := range d.Kept {
 		text := fmt.Sprintf("machine %s (%s) is kept until %s for the next Machine of %s", k.Hostname, k.SystemID,
 			k.Until.UTC().Format("2006-01-02 15:04:05Z"), k.For)

@@ -86,7 +86,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 		Storage:  &StorageLayout{SystemID: "sto123"},
 		Excluded: "exc123", Quarantine: Quarantined, Lost: "los123", Unused: []string{"unu123"},
 	}
-	cluster := ClusterData{Calls: calls, Kept: []KeptMachine{{
+	cluster := ClusterData{Calls: calls, Published: true, Kept: []KeptMachine{{
 		SystemID: "kep123", Hostname: "metal-k", For: "MachineDeployment/md-0", Since: at, Until: at, Reason: infrav1.MAASBusyReason, Message: "wait",
 		Giving: &MachineData{Calls: Calls{Pending: []Pending{{Op: Release, At: at}}}},
 	}}}
