@@ -193,11 +193,14 @@ TEST_JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
 # What takes longest begins first, so that no processor is idle at the end. Results are told in the order of the packages.
 LONGEST := ./controllers ./e2e/crash ./e2e/chaos ./e2e/flows ./e2e/packaging ./e2e/clusterctl ./e2e/chaos/outage ./test/conformance ./e2e/rights ./e2e/upgrade \
 	./e2e/hosts ./e2e/chaos/drains ./cmd/lxd-initializer ./cmd/capmaasctl ./pkg/lxdnode ./pkg/lxdhost
+# packages,LIST: the list, if what has just printed it did not fail: it prints those packages that are not broken.
+packages = $(1)$(if $(filter-out 0,$(.SHELLSTATUS)),$(error go list fails))
 # What only `make real`, `make release-dry-run`, `make bench` and built bootstrap providers test: to link it costs as much as others' tests.
 ELSEWHERE = $(addprefix $(MODULE)/e2e/,boot load real release \
 	$(if $(CAPMAAS_REQUIRE_PROVIDERS)$(wildcard $(addprefix $(BIN)/,$(PROVIDER_TOOLS))),,bootstrap))
 # `make test race` runs the tests of RACE_PACKAGES once: with the race detector.
-ALL_PACKAGES = $(LONGEST) $(filter-out $(ELSEWHERE) $(if $(filter race,$(MAKECMDGOALS)),$(RACE_PACKAGES)),$(shell go list ./...))
+ALL_PACKAGES = $(LONGEST) $(filter-out $(ELSEWHERE) $(if $(filter race,$(MAKECMDGOALS)),$(RACE_PACKAGES)),\
+	$(call packages,$(shell go list ./...)))
 TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(ALL_PACKAGES))
 # Garbage is collected seldom until a process is large: that is a fifth of what the tests would compute.
 # `make lint` vets.
@@ -212,8 +215,8 @@ test-packages: tools-test build
 	CAPMAAS_BUILT=1 $(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
-UNIT_PACKAGES = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
-	grep -vE 'controller-runtime/pkg/envtest|$(MODULE)/test/sandbox' | cut -d' ' -f1)
+UNIT_PACKAGES = $(call packages,$(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
+	grep -vE 'controller-runtime/pkg/envtest|$(MODULE)/test/sandbox' | cut -d' ' -f1))
 
 .PHONY: unit
 unit: ## Run the tests that need no control plane.
@@ -221,7 +224,7 @@ unit: ## Run the tests that need no control plane.
 
 # What runs concurrently on its own; with Kubernetes' packages, or LXD's daemons, it would cost minutes more. The simulator's
 # own tests attack it from many sides at once; its conformance suite does not.
-RACE_PACKAGES = $(shell go list ./pkg/... ./test/simulator | grep -vE "/(scope|lxdnode|lxdhost)$$")
+RACE_PACKAGES = $(call packages,$(shell go list ./pkg/... ./test/simulator | grep -vE "/(scope|lxdnode|lxdhost)$$"))
 
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.

@@ -37,6 +37,22 @@ func TestMakeTestAndMakeDemoBuildWhatIsCalled(t *testing.T) {
 	}
 }
 
+// A list of packages that lacks some would let their tests pass unseen.
+func TestMakeFailsIfAPackageCanNotBeListed(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho listed\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	for _, target := range []string{"test-packages", "unit", "race"} {
+		if out, err := dryRun(t, target); err == nil {
+			t.Errorf("make %s tests what was listed:\n%s", target, out)
+		} else if !strings.Contains(out, "go list fails") {
+			t.Errorf("make %s: %v\n%s", target, err, out)
+		}
+	}
+}
+
 // Continuous integration builds nothing before `make test`.
 func TestContinuousIntegrationBeginsWithTheTests(t *testing.T) {
 	stages := regexp.MustCompile(`(?m)^stage make (.*)$`).FindStringSubmatch(read(t, filepath.Join("..", ".ci", "run")))
@@ -60,15 +76,22 @@ func words(t *testing.T, pattern, text string) (all []string) {
 // builtBy are the tools that a target of the Makefile builds, by make's own account.
 func builtBy(t *testing.T, target string) []string {
 	t.Helper()
+	out, err := dryRun(t, target)
+	if err != nil {
+		t.Fatalf("make --dry-run %s: %v\n%s", target, err, out)
+	}
+	return words(t, `(?m)hack/tools/build\.sh (.*)$`, out)
+}
+
+// dryRun returns what make would do for a target.
+func dryRun(t *testing.T, target string) (string, error) {
+	t.Helper()
 	dry := exec.CommandContext(t.Context(), "make", "--dry-run", target)
 	dry.Dir = ".."
 	// What the make that runs this test was told is not for this one.
 	dry.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") })
 	out, err := dry.CombinedOutput()
-	if err != nil {
-		t.Fatalf("make --dry-run %s: %v\n%s", target, err, out)
-	}
-	return words(t, `(?m)hack/tools/build\.sh (.*)$`, string(out))
+	return string(out), err
 }
 
 // calledTools maps each tool that is called to one of its callers.
