@@ -4,6 +4,8 @@ package remediation
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -69,6 +74,10 @@ func pausedByHand(s *subject) {
 	s.MaasMachine.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 }
 
+func pausedMachine(s *subject) {
+	s.Machine.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+}
+
 // controlPlane has its address in a DNS record if there is a domain.
 func controlPlane(domain string) change {
 	return func(s *subject) {
@@ -102,6 +111,7 @@ func TestWhetherAPowerCycleBegins(t *testing.T) {
 		"one that is healthy":           {sick(healthy), "", infrav1.MachineHealthyReason},
 		"one that a person skips":       {sick(skipped), "", infrav1.RemediationHeldReason},
 		"one that is paused":            {sick(pausedByHand), "", infrav1.RemediationHeldReason},
+		"one whose Machine is paused":   {sick(pausedMachine), "", infrav1.RemediationHeldReason},
 		"healthy, and skipped":          {sick(healthy, skipped), "", infrav1.MachineHealthyReason},
 		"healthy, after all tries":      {sick(cycled(1), healthy), "", infrav1.MachineHealthyReason},
 		"skipped, after all tries":      {sick(cycled(1), skipped), "", infrav1.RemediationHeldReason},
@@ -144,6 +154,34 @@ func TestWhetherAPowerCycleBegins(t *testing.T) {
 				t.Errorf("it is said in %q, brief %v; want %q", got.condition, got.IsBrief(), said)
 			}
 		})
+	}
+}
+
+// What needs no power cycle, or can't have one, does not wait for the rest of the control plane.
+func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
+	asked := errors.New("the other control planes are asked")
+	reader := interceptor.NewClient(fake.NewFakeClient(), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return asked },
+	})
+	r := &Reconciler{Base: reconciler.Base{APIReader: reader, Clock: testingclock.NewFakePassiveClock(now)}}
+	for name, tc := range map[string]struct {
+		subject *subject
+		reason  string
+	}{
+		"one whose tries are used up": {sick(controlPlane(""), cycled(1)), infrav1.PowerCycledReason},
+		"one that was given back":     {sick(controlPlane("")), infrav1.PowerCycleOmittedReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.subject.leave = func() {}
+			defer func() { tc.subject.leave() }()
+			got := tc.subject.decides(t, r.steps(tc.subject)...)
+			if got.begins != infrav1.RemediationReplace || got.Problem().Reason != tc.reason {
+				t.Errorf("%q begins because of %s, want that it is replaced because of %s", got.begins, got.Problem().Reason, tc.reason)
+			}
+		})
+	}
+	if _, err := reconciler.Through(t.Context(), sick(controlPlane("")), []step{r.quorum}); !errors.Is(err, asked) {
+		t.Errorf("%v: nothing is tested", err)
 	}
 }
 
