@@ -59,7 +59,7 @@ func readObjects(ctx context.Context, c client.Client) (*existing, error) {
 	return there, nil
 }
 
-// placeOf returns the id of a VM's host in its MAAS, as its machine records it; /NAME if nothing is recorded; "" if it
+// placeOf returns the id of a VM's host in its MAAS, as its machine records it; /NAME if that is not recorded; "" if it
 // has none.
 func placeOf(m *infrav1.MaasMachine) string {
 	name := m.Status.LXDHost

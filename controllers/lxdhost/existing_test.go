@@ -27,6 +27,7 @@ func TestVMsAreCountedOnTheirVMHost(t *testing.T) {
 		"on a VM host that had it":     {"lxd-a", `{"hosts":["8/lxd-a"]}`, false},
 		"it has none yet":              {"", `{"hosts":["7/lxd-a"]}`, false},
 		"nothing is recorded":          {"lxd-a", "", true},
+		"its name alone is":            {"lxd-a", `{"hosts":["0/lxd-a"]}`, true},
 		"nothing that can be read is":  {"lxd-a", "{", true},
 		"nothing, and it is elsewhere": {"lxd-b", "", false},
 	} {

@@ -33,6 +33,7 @@ func TestTheHostOfAVM(t *testing.T) {
 		"the last of two":                      {"renamed", `{"hosts":["3/lxd-a","4/lxd-d"]}`, 4},
 		"one that is gone":                     {"lxd-a", `{"hosts":["5/lxd-a"]}`, -1},
 		"nothing is recorded":                  {"lxd-d", "", 4},
+		"its name alone is":                    {"lxd-d", `{"hosts":["0/lxd-d"]}`, 4},
 		"nothing that can be read is":          {"lxd-d", "{", 4},
 	} {
 		t.Run(name, func(t *testing.T) {

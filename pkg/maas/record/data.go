@@ -65,7 +65,7 @@ type MachineData struct {
 }
 
 // HostOf returns the host that has the VM: where it runs; else, of those that may have it, the one of the name, or the
-// last. "": none is recorded.
+// last. "": none is recorded, or its name alone (id 0).
 func (d *MachineData) HostOf(name string) string {
 	last := ""
 	for _, ref := range d.Hosts {
@@ -73,7 +73,10 @@ func (d *MachineData) HostOf(name string) string {
 			break
 		}
 	}
-	return cmp.Or(d.Runs, last)
+	if ref := cmp.Or(d.Runs, last); !strings.HasPrefix(ref, "0/") {
+		return ref
+	}
+	return ""
 }
 
 // ClusterData is what is recorded of a MaasCluster.
