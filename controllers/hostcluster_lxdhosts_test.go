@@ -260,6 +260,66 @@ func TestAHostClusterOffersNoLXDBesideItsMachines(t *testing.T) {
 	}
 }
 
+// With hardware sync a node tells MAAS its addresses itself.
+func TestANodeThatReportsItsAddressesProvesNoLXDByThem(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t)
+	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
+	before := w.newMachine("before", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11", HardwareSync: true})
+	w.deployed(before)
+	if err := w.maas.Upgrade("4.0"); err != nil {
+		t.Fatal(err)
+	}
+	w.offers(w.joined(before), "10.77.0.11:8443")
+	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "before", "spec.hardwareSync", "10.77.0.11:8443", "template")
+	w.hasNoLXDHosts()
+	after := w.newMachine("after", true, infrav1.MaasMachineSpec{HardwareSync: true})
+	w.refusedWith(after, infrav1.SpecImpossibleReason, "spec.hardwareSync", "no VM hosts", "template")
+	if n := w.calls("allocate"); n != 1 || after.Spec.SystemID != "" {
+		t.Errorf("%d machines were allocated, the second one is %q", n, after.Spec.SystemID)
+	}
+}
+
+// MAAS forgets an address of DHCP. Where an LXDHost is there already, its key pair is changed none the less.
+func TestAHostThatIsThereGetsItsNewKeysWhateverMAASShows(t *testing.T) {
+	t.Parallel()
+	const address = "203.0.113.9:8443"
+	for name, open := range map[string]bool{"made by the manager": true, "that a tenant may have made": false} {
+		t.Run(name, func(t *testing.T) {
+			w, cluster := hostWorld(t, withoutVMHosts)
+			w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
+			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+			w.deployed(m)
+			host := &infrav1.LXDHost{
+				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: m.Name, Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},
+				Spec: infrav1.LXDHostSpec{
+					Address: address, ServerCertificate: string(w.newKeys().Certificate), CredentialsRef: &infrav1.LocalObjectReference{Name: "host-a-lxd"},
+					MAASCredentialsRef: cluster.Spec.CredentialsRef,
+				},
+			}
+			if open {
+				host.Spec.AllowedNamespaces = []string{infrav1.AllNamespaces}
+			}
+			if err := controllerutil.SetControllerReference(m, host, w.client.Scheme()); err != nil {
+				t.Fatal(err)
+			}
+			w.create(host)
+			offered := w.offers(w.joined(m), address)
+			if !open {
+				w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, strconv.Quote(address), m.Spec.SystemID)
+				if _, err := w.keysOf(m); !apierrors.IsNotFound(err) {
+					t.Errorf("the key pair of a host that is not proven: %v", err)
+				}
+				return
+			}
+			w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "its LXDHost was not checked yet")
+			if secret, err := w.keysOf(m); err != nil || !cmp.Equal(secret.Data[corev1.TLSCertKey], offered.Data[corev1.TLSCertKey]) {
+				t.Errorf("the key pair is not the node's (%v)", err)
+			}
+		})
+	}
+}
+
 // A MaasMachine may name any machine, and who may write status can claim that it has a node.
 func TestAHostClusterOffersNoMachineOfAnotherUser(t *testing.T) {
 	t.Parallel()

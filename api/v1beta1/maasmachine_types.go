@@ -592,7 +592,7 @@ type MaasMachineSpec struct {
 	// hardwareSync has the machine tell MAAS of changes of its hardware while it runs, every 15 minutes unless MAAS's
 	// settings say otherwise. MAAS installs a service for it. MAAS takes all that it reports for the machine's own, also
 	// virtual addresses; the links of its network cards are restored when it is given back. It is refused for control
-	// planes of a cluster with a virtual IP.
+	// planes of a cluster with a virtual IP, and for nodes of host clusters where MAAS has no VM hosts.
 	// +optional
 	HardwareSync bool `json:"hardwareSync,omitempty"`
 

@@ -100,9 +100,8 @@ func (r *Reconciler) applyLXDHost(
 	return r.tellKeys(ctx, client.ObjectKeyFromObject(s.Cluster), host, node, offered)
 }
 
-// prove returns a machine as MAAS shows it, if the LXD that its node offers is at an address of it: whoever administers
-// the host cluster may offer any LXD, and an LXDHost is for all namespaces. Before it is made or moved, MAAS is asked
-// who acquired the machine.
+// prove returns a machine as MAAS shows it. Whoever administers the host cluster may offer any LXD, and an LXDHost is
+// for all namespaces: before one is made or moved, MAAS must show its address on the machine, and the machine as ours.
 func prove(
 	ctx context.Context, s *scope.Cluster, m *infrav1.MaasMachine, host *infrav1.LXDHost, address string,
 ) (*maas.Machine, error) {
@@ -110,20 +109,33 @@ func prove(
 	if machine == nil {
 		return nil, errors.New("what MAAS shows of its network is not known yet")
 	}
+	if isAt(s, host, address) {
+		return machine, nil
+	}
+	if m.Spec.HardwareSync {
+		return nil, fmt.Errorf("spec.hardwareSync is true: its node itself tells MAAS its addresses, so that they prove "+
+			"nothing of LXD at %q; remove hardwareSync from the template, so that the machine is replaced", address)
+	}
 	shown := addressesOf(machine)
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !slices.Contains(shown, at.Addr().Unmap()) {
-		return nil, fmt.Errorf("its node offers LXD at %q, which is no address that MAAS shows on machine %s: add it there, "+
-			"or let the InternalIP of the Node be one of %v", address, machine.SystemID, shown)
-	}
-	if host != nil && host.Spec.Address == address {
-		return machine, nil
+		return nil, fmt.Errorf("its node offers LXD at %q, which is no address that MAAS shows on machine %s: let the "+
+			"InternalIP of the Node be one of %v, or replace the machine: MAAS assigns no address once it is deployed",
+			address, machine.SystemID, shown)
 	}
 	ours, err := s.Machines.IsOurs(ctx, (&scope.Machine{Cluster: s, MaasMachine: m}).Identity(), machine)
 	if err == nil && !ours {
 		err = fmt.Errorf("machine %s is not ours in MAAS: its LXD is none of this cluster", machine.SystemID)
 	}
 	return machine, err
+}
+
+// isAt reports whether an LXDHost was already made at an address, and opened to all namespaces by the cluster's key: an
+// admission policy lets others do neither by the manager's.
+func isAt(s *scope.Cluster, host *infrav1.LXDHost, address string) bool {
+	return host != nil && host.Spec.Address == address &&
+		slices.Contains(host.Spec.AllowedNamespaces, infrav1.AllNamespaces) &&
+		ptr.Equal(host.Spec.MAASCredentialsRef, s.MaasCluster.Spec.CredentialsRef)
 }
 
 // addressesOf returns the addresses that MAAS shows on a machine. It shows those that it discovered on the interfaces

@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,28 +17,41 @@ import (
 )
 
 // possible stops, before a machine is taken, at what the spec alone shows to be impossible or harmful.
-func (r *Reconciler) possible(_ context.Context, l *life) (outcome, error) {
+func (r *Reconciler) possible(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil && l.maas.Status != maas.StatusReady {
 		return proceed, nil
 	}
-	why := hardwareSyncMisfit(l)
-	if why == "" {
-		why = crashDumpMisfit(l)
+	why, err := hardwareSyncMisfit(ctx, l)
+	if err != nil {
+		return proceed, err
 	}
-	if why == "" {
+	if why = cmp.Or(why, crashDumpMisfit(l)); why == "" {
 		return proceed, nil
 	}
 	return report.Wait(report.SafetyRetry, infrav1.SpecImpossibleReason, "%s", why), nil
 }
 
 // hardwareSyncMisfit returns why the machine can't have hardware sync, or "". MAAS would assign the virtual IP to the
-// control plane that holds it, and so turn its reservation into a part of that machine.
-func hardwareSyncMisfit(l *life) string {
-	if !l.MaasMachine.Spec.HardwareSync || !l.IsControlPlane() || l.Endpoint() != scope.EndpointVirtualIP {
-		return ""
+// control plane that holds it, and so turn its reservation into a part of that machine; and an LXDHost is only made at
+// an address that MAAS has from others than the node.
+func hardwareSyncMisfit(ctx context.Context, l *life) (string, error) {
+	why := ""
+	switch {
+	case !l.MaasMachine.Spec.HardwareSync:
+		return "", nil
+	case isHost(l):
+		_, has, err := l.Inventory.AnyVMHosts(ctx, vmHostsMaxAge)
+		if err != nil || has {
+			return "", err
+		}
+		why = "a node of a host cluster, and MAAS has no VM hosts: addresses that a node reports prove nothing of its LXD"
+	case l.IsControlPlane() && l.Endpoint() == scope.EndpointVirtualIP:
+		why = fmt.Sprintf("a control plane of a cluster with a virtual IP (%s), which MAAS would assign to it",
+			l.MaasCluster.Spec.ControlPlaneEndpoint.Host)
+	default:
+		return "", nil
 	}
-	return fmt.Sprintf("spec.hardwareSync is true, and this is a control plane of a cluster with a virtual IP (%s), "+
-		"which MAAS would assign to it: remove hardwareSync from the template", l.MaasCluster.Spec.ControlPlaneEndpoint.Host)
+	return "spec.hardwareSync is true, and this is " + why + "; remove hardwareSync from the template", nil
 }
 
 // crashDumpMisfit returns why no machine of the spec can dump its kernel, or "".

@@ -70,7 +70,7 @@ var all = map[string]Reason{
 		You:   "compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, upload your own, to LXDHosts too, or correct the name in the MaasMachineTemplate.",
 	},
 	"SpecImpossible": {
-		Means: "the spec alone shows that no machine can be as it asks, or that it would harm: `hardwareSync` of a control plane in a cluster with a virtual IP; or `kernelCrashDump` of a VM with less than 4 cores or 6 GiB, with `minMemory` above 2 TiB, or of an `architecture` other than amd64, arm64 and s390x.",
+		Means: "the spec alone shows that no machine can be as it asks, or that it would harm: `hardwareSync` of a control plane in a cluster with a virtual IP, or of a node of a host cluster where MAAS has no VM hosts; or `kernelCrashDump` of a VM with less than 4 cores or 6 GiB, with `minMemory` above 2 TiB, or of an `architecture` other than amd64, arm64 and s390x.",
 		You:   "change the template, so that the machine is replaced.",
 	},
 	"NoMachineAvailable": {
