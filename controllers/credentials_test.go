@@ -87,21 +87,29 @@ func (w *world) setEndpoint(endpoint string) {
 	}
 }
 
-// Another MAAS has nothing of the cluster: its machines would count as gone, be replaced there, and be left behind
-// here.
+// Another MAAS has nothing of the cluster, and another user of the same MAAS sees only its DNS record: its machines would
+// count as gone, be replaced, and be left behind.
 func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 	t.Parallel()
-	for name, spec := range map[string]infrav1.MaasMachineSpec{"VM": vm, "bare metal": {}} {
+	elsewhere := func(w *world) { w.setEndpoint(w.startMAAS()) }
+	for name, tc := range map[string]struct {
+		spec infrav1.MaasMachineSpec
+		lead func(*world)
+	}{
+		"VM":           {vm, elsewhere},
+		"bare metal":   {infrav1.MaasMachineSpec{}, elsewhere},
+		"another user": {infrav1.MaasMachineSpec{}, func(w *world) { w.setKey(otherKey) }},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorld(t, withOtherUser(false))
 			home, homeURL, before := w.maas, w.maasURL, w.maas.State()
 			cluster := w.newCluster()
 			w.provisioned(cluster)
-			m := w.newMachine("cp", true, spec)
+			m := w.newMachine("cp", true, tc.spec)
 			w.deployed(m)
 			w.eventually(m, "it is attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
 
-			w.setEndpoint(w.startMAAS())
+			tc.lead(w)
 			other := w.maas.State()
 			w.eventually(cluster, "the cluster reports it", func() bool {
 				return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.CredentialsInvalidReason
@@ -115,6 +123,7 @@ func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 			w.unchanged(other)
 
 			w.setEndpoint(homeURL)
+			w.setKey("admin:token:secret")
 			w.goes(m)
 			w.deleteCluster(cluster)
 			w.maas = home
