@@ -78,7 +78,7 @@ func TestNoServerIsKeptInAMaasClusterThatSomethingElseManages(t *testing.T) {
 	w.unchanged(before)
 }
 
-// Whoever takes a MaasCluster over can move and delete it: what the provider made for it goes with it.
+// Whoever takes a MaasCluster over can move it, as any other, and delete it: what the provider made for it goes with it.
 func TestAMaasClusterThatSomethingElseTakesOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -89,11 +89,21 @@ func TestAMaasClusterThatSomethingElseTakesOver(t *testing.T) {
 	w.deployed(m)
 	w.eventually(m, "attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
 	w.annotate(cluster, clusterv1.ManagedByAnnotation, ptr.To("terraform"))
-	w.eventually(cluster, "free to be moved", func() bool { return !blocksMove(cluster) })
 	if got := w.endpoint(cluster); len(got) != 1 {
 		t.Errorf("the endpoint leads to %v, want what it was", got)
 	}
-	w.delete(m)
+	w.annotate(m, clusterv1.PausedAnnotation, ptr.To("")) // So that it stays on its way out.
+	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
+	w.beginDeletion(m)
+	w.pause(true)
+	w.eventNames("cp")
+	w.staysBlocked(cluster, "a machine goes")
+	w.pause(false)
+	w.annotate(m, clusterv1.PausedAnnotation, nil)
+	w.goes(m)
+	w.pause(true)
+	w.eventually(cluster, "free to be moved", func() bool { return !blocksMove(cluster) })
+	w.pause(false)
 	w.deleteCluster(cluster)
 	w.unchanged(before)
 }

@@ -26,9 +26,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
-// setPaused pauses the Cluster, as `clusterctl move` does, or unpauses it, and waits until its infrastructure reports
-// that.
-func (w *world) setPaused(cluster *infrav1.MaasCluster, paused bool, machines ...*infrav1.MaasMachine) {
+// pause pauses the Cluster, as `clusterctl move` does, or unpauses it.
+func (w *world) pause(paused bool) {
 	w.t.Helper()
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"paused": paused}})
 	if err != nil {
@@ -37,6 +36,12 @@ func (w *world) setPaused(cluster *infrav1.MaasCluster, paused bool, machines ..
 	if err := w.client.Patch(w.t.Context(), w.cluster, client.RawPatch(client.Merge.Type(), patch)); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// setPaused pauses the Cluster, or unpauses it, and waits until its infrastructure reports that.
+func (w *world) setPaused(cluster *infrav1.MaasCluster, paused bool, machines ...*infrav1.MaasMachine) {
+	w.t.Helper()
+	w.pause(paused)
 	is := func(object conditions.Getter) bool {
 		return conditions.Has(object, clusterv1.PausedCondition) && conditions.IsTrue(object, clusterv1.PausedCondition) == paused
 	}

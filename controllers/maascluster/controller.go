@@ -194,11 +194,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 }
 
 // reconcileForeign records the MAAS of a cluster that something else manages, and follows it: its machines keep to that
-// as those of any other. Nothing else of it is changed, but that it is free to be moved.
+// as those of any other, and block its move while they come or go. Nothing else of it is changed.
 func (r *Reconciler) reconcileForeign(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (ctrl.Result, error) {
-	if err := r.unblockMove(ctx, maasCluster); err != nil || annotations.IsPaused(cluster, maasCluster) {
+	if annotations.IsPaused(cluster, maasCluster) {
+		return r.allowMove(ctx, maasCluster, true)
+	}
+	if err := r.mark(ctx, maasCluster, map[string]string{}); err != nil {
 		return ctrl.Result{}, err
 	}
 	s, err := r.scope(ctx, cluster, maasCluster)

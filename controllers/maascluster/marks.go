@@ -49,20 +49,24 @@ func (r *Reconciler) ensureMarks(
 	case !maas.ValidOwnerID(id):
 		return clusters.OwnerIDInvalid(), nil
 	}
+	return nil, r.mark(ctx, maasCluster, marks)
+}
+
+// mark stores annotations, and the one that blocks `clusterctl move`.
+func (r *Reconciler) mark(ctx context.Context, maasCluster *infrav1.MaasCluster, marks map[string]string) error {
 	if !blocksMove(maasCluster) {
 		marks[clusterctlv1.BlockMoveAnnotation] = ""
 	}
 	if len(marks) == 0 {
-		return nil, nil
+		return nil
 	}
 	// Locked: a cache that lags behind our own write must not make a second owner id.
-	err := objects.PatchLocked(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+	return objects.PatchLocked(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
 		if c.Annotations == nil {
 			c.Annotations = map[string]string{}
 		}
 		maps.Copy(c.Annotations, marks)
 	})
-	return nil, err
 }
 
 // lostOwnerID returns a problem if the MaasCluster had an owner id before: with a new one, its machines in MAAS would
@@ -94,9 +98,9 @@ func blocksMove(maasCluster *infrav1.MaasCluster) bool {
 // allowMove unblocks `clusterctl move` for a paused cluster once nothing is being done for it here any more. clusterctl
 // lists the objects before it pauses the cluster, and moves each one as if it were not being deleted: a machine created
 // since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
-// unpauses the cluster.
+// unpauses the cluster. tell sends an event that names them.
 func (r *Reconciler) allowMove(
-	ctx context.Context, maasCluster *infrav1.MaasCluster, justPaused bool,
+	ctx context.Context, maasCluster *infrav1.MaasCluster, tell bool,
 ) (ctrl.Result, error) {
 	if !blocksMove(maasCluster) {
 		return ctrl.Result{}, nil
@@ -106,7 +110,7 @@ func (r *Reconciler) allowMove(
 		return ctrl.Result{}, err
 	}
 	if names := onTheirWay(machines); len(names) > 0 {
-		if justPaused {
+		if tell {
 			r.Tell(maasCluster, moveBlockedReason, "Pause",
 				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they "+
 					"have", strings.Join(names, ", "))
@@ -114,18 +118,11 @@ func (r *Reconciler) allowMove(
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
 	if !slices.ContainsFunc(machines, r.isBusy) {
-		return ctrl.Result{}, r.unblockMove(ctx, maasCluster)
+		return ctrl.Result{}, objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+			delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
+		})
 	}
 	return ctrl.Result{RequeueAfter: stoppedRetry}, nil
-}
-
-func (r *Reconciler) unblockMove(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
-	if !blocksMove(maasCluster) {
-		return nil
-	}
-	return objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
-		delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
-	})
 }
 
 // onTheirWay names the machines that are being created or deleted.
