@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -106,4 +108,27 @@ func TestAMaasClusterThatSomethingElseTakesOver(t *testing.T) {
 	w.pause(false)
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// Such a MaasCluster has no conditions: its machines tell why its MAAS can't be recorded.
+func TestMachinesTellWhyTheirMAASIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.watchFilter = "blue" })
+	w.setKey("admin:token:wrong")
+	cluster := w.newManaged()
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{}, func(m *metav1.ObjectMeta) { m.Labels[clusterv1.WatchLabel] = "blue" })
+	w.eventually(m, "waiting for a key", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.CredentialsInvalidReason
+	})
+	w.setKey("admin:token:secret")
+	w.eventually(m, "waiting for the label", func() bool {
+		return strings.Contains(conditions.GetMessage(m, infrav1.MachineDeployedCondition), clusterv1.WatchLabel)
+	})
+	before := cluster.DeepCopy()
+	cluster.Labels[clusterv1.WatchLabel] = "blue"
+	if err := w.client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	w.deployed(m)
+	w.delete(m)
 }

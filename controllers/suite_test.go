@@ -181,6 +181,7 @@ type world struct {
 	hostInterval                     time.Duration      // the manager's; 0 is an hour
 	settleTime                       time.Duration      // the manager's; 0 is half a second
 	evacuation                       bool               // the manager may evacuate hosts
+	watchFilter                      string             // the manager's
 	concurrency                      int                // the manager's; 0 is 4
 	clock                            clock.PassiveClock // the manager's; nil is the real one
 	stopManager                      func()
@@ -300,7 +301,7 @@ func (w *world) startManager() {
 	}
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
 	options := Options{
-		Namespace: w.namespace, Concurrency: cmp.Or(w.concurrency, 4), ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
+		Namespace: w.namespace, WatchFilter: w.watchFilter, Concurrency: cmp.Or(w.concurrency, 4), ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
 		Credentials: scope.ManagerCredentials{Dir: w.t.TempDir()},
 		Clock:       cmp.Or[clock.PassiveClock](w.clock, clock.RealClock{}),
 		PollActive:  100 * time.Millisecond, PollIdle: 300 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),

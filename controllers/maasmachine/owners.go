@@ -14,7 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -98,7 +100,7 @@ func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster
 	return &list.Items[0], nil
 }
 
-// scope combines the objects with the view of their MAAS. Nothing is asked of MAAS before the MaasCluster records which
+// scope combines the objects with the view of their MAAS. No machine is asked for before the MaasCluster records which
 // one it is.
 func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, error) {
 	cluster, err := r.Scopes.Cluster(ctx, m.cluster, m.maasCluster)
@@ -106,10 +108,23 @@ func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, erro
 		return nil, err
 	}
 	if m.maasCluster.Annotations[infrav1.MAASAnnotation] == "" && !clusters.WasAskedFor(m.maasMachine) {
-		return nil, report.Later(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason,
-			"waiting for %s to respond, so that MaasCluster %s can record it", cluster.Where(), m.maasCluster.Name)
+		return nil, r.whyUnrecorded(ctx, cluster)
 	}
 	return &scope.Machine{Cluster: cluster, Machine: m.machine, MaasMachine: m.maasMachine}, nil
+}
+
+// whyUnrecorded returns why the MaasCluster does not record its MAAS yet. One that something else manages has no
+// conditions that would tell.
+func (r *Reconciler) whyUnrecorded(ctx context.Context, s *scope.Cluster) error {
+	if _, err := s.Inventory.Zones(ctx, capacity.ZonesMaxAge); err != nil {
+		return err
+	}
+	lacks := ""
+	if !objects.Watched(s.MaasCluster, r.WatchFilter) {
+		lacks = fmt.Sprintf(": give it the label %s: %s", clusterv1.WatchLabel, r.WatchFilter)
+	}
+	return report.Later(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason,
+		"MaasCluster %s does not record yet that it is in %s%s", s.MaasCluster.Name, s.Where(), lacks)
 }
 
 // blocker returns a problem while something is missing that requests to MAAS need; nil otherwise.
