@@ -195,7 +195,7 @@ func TestADeadBMCDoesNotDelayTheReplacementForEver(t *testing.T) {
 	w.provisioned(w.newCluster())
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
 	for _, fault := range []simulator.Fault{
-		{Op: "power_off", Status: http.StatusServiceUnavailable, Body: "Failed talking to node's BMC"},
+		{Op: "power_off", Status: http.StatusInternalServerError, Body: "ExitError: exit status 1"},
 		{Op: "query_power_state", Status: http.StatusServiceUnavailable, Body: "Failed talking to node's BMC"},
 	} {
 		if _, err := w.maas.AddFault(fault); err != nil {

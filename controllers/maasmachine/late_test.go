@@ -93,6 +93,15 @@ func TestNoLateTrySwitchesOffAnothersMachine(t *testing.T) {
 			p.maas.HangBMC(p.server().SystemID, 8*time.Minute)
 			p.leaves()
 		},
+		"released, which MAAS begins later": func(p *pace) {
+			const later = slowAnswer + 50*time.Second
+			fault := simulator.Fault{Method: http.MethodPost, Op: "release", Delay: simulator.Duration(later), First: 1}
+			if _, err := p.maas.AddFault(fault); err != nil {
+				p.Fatal(err)
+			}
+			p.maas.HangBMC(p.server().SystemID, 9*time.Minute)
+			p.leaves()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -104,7 +104,7 @@ func (r *Reconciler) isOursToRelease(ctx context.Context, l *life) (ours bool, e
 	if !failed {
 		ours, err = l.Machines.IsOurs(ctx, l.Identity(), l.maas)
 		if ours && l.maas.Status != maas.StatusFailedDiskErasing {
-			l.record.Ended(record.Release) // None has begun: MAAS removes the mark then, except to erase.
+			l.record.Idle(record.Release) // None has begun: MAAS removes the mark then, except to erase.
 		}
 		if err != nil || ours || !releaseBegan(l) {
 			return ours, err

@@ -167,7 +167,7 @@ func (r *Reconciler) notUndone(l *life, systemID string) {
 // inPool waits until nothing that was asked for can hit the machine any more, and undoes what is left on it. Its
 // storage layout follows in restoration.
 func (r *Reconciler) inPool(ctx context.Context, l *life) (outcome, error) {
-	l.record.Ended(record.Release) // MAAS has found the machine off.
+	l.record.Idle(record.Release) // MAAS has found the machine off.
 	l.Machines.Quarantine.BackInPool(l.maas)
 	may, err := r.excludeAgain(ctx, l, l.maas, leftover(l))
 	if err != nil {

@@ -43,15 +43,15 @@ func Machine(
 	return remaining(ctx, m, err)
 }
 
-// Last is Machine for one that has just been proven to be ours, and is let go next. If MAAS does not answer twice, it
-// is let go without a quarantine.
+// Last is Machine for one that has just been proven to be ours, and is let go or replaced next. If MAAS does not answer
+// twice, that goes on without a quarantine.
 func Last(
 	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
 ) error {
 	again := rec.IsPending(record.Quarantine)
 	err := proven(ctx, recorder, rec, s, m, why)
 	if again && errors.Is(err, maas.Unavailable) {
-		ctrl.LoggerFrom(ctx).Info("Letting a machine that failed go without a quarantine", "systemID", m.SystemID, "error",
+		ctrl.LoggerFrom(ctx).Info("Going on without the quarantine of a machine that failed", "systemID", m.SystemID, "error",
 			text.Lines(err))
 		return nil
 	}

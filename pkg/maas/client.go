@@ -320,13 +320,9 @@ func (c call) wrap(err error, exchange *exchange) *Error {
 	return &Error{
 		Kind: kind, Method: c.method, Endpoint: c.endpoint, Op: c.op,
 		Status: server.StatusCode, Message: message, Fields: fields, RetryAfter: exchange.retryAfter,
-		Answered: message != "" && slices.Contains(afterTrying, server.StatusCode),
+		Answered: triesNoMore(message),
 	}
 }
-
-// afterTrying are the statuses with which MAAS says that it tried and failed. A proxy has a page for them. A 504 is
-// MAAS's own, too, of a call with which it goes on.
-var afterTrying = []int{http.StatusInternalServerError, http.StatusServiceUnavailable}
 
 // redirectMessage names the target of a redirect, without parts that may be secret.
 func redirectMessage(location string) string {

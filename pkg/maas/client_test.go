@@ -185,6 +185,28 @@ func TestNoResponseIsUnavailable(t *testing.T) {
 	})
 }
 
+// Errors of MAAS and of proxies with other texts come while MAAS goes on trying to switch a machine.
+func TestOnlySomeErrorsSayThatMAASTriesNoMore(t *testing.T) {
+	for text, want := range map[string]bool{
+		"ExitError: exit status 1":                                    true,
+		"errorString: BMC is in the wrong power state":                true,
+		"No BMC is defined.  Cannot power control node.":              true,
+		"Power control software is missing from the rack controller ": true,
+		"upstream connect error or disconnect/reset before headers":   false,
+		"Internal Server Error":                                       false,
+		"server closed the connection unexpectedly":                   false,
+		"RPCError: context deadline exceeded":                         false,
+		"":                                                            false,
+	} {
+		for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+			_, err := serve(t, answer(status, "text/plain", text)).GetMachine(t.Context(), "abc123")
+			if e, is := errors.AsType[*Error](err); !is || e.Answered != want {
+				t.Errorf("%d %q: the error is %#v, want Answered %t", status, text, err, want)
+			}
+		}
+	}
+}
+
 func TestRetryAfterIsReturnedAndNotSleptOn(t *testing.T) {
 	var calls atomic.Int32
 	client := serve(t, func(w http.ResponseWriter, r *http.Request) {

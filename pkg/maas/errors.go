@@ -71,7 +71,7 @@ type Error struct {
 	// NotSent reports whether MAAS never got the call: there was no connection, or the circuit was open. It had no
 	// effect.
 	NotSent bool
-	// Answered reports whether MAAS itself says, with a text, that it tried and failed: it does not go on trying.
+	// Answered reports whether MAAS says that it could not switch a machine: it does not go on trying.
 	Answered bool
 
 	cause error
@@ -158,6 +158,15 @@ var spoken = map[string]Kind{
 	"Error determining BMC task queue":                  Unroutable,
 	"No rack controllers can access the BMC of":         Unroutable,
 	"Unable to reach the BMC":                           Unroutable,
+}
+
+// triesNoMore reports whether MAAS says why it could not switch a machine: the error of the agent's last try
+// (maasagent/internal/power/service.go), or of one that it did not begin (models/node.py). With any other error, also
+// with a text of its own, it may go on trying.
+func triesNoMore(message string) bool {
+	return slices.ContainsFunc([]string{
+		"ExitError: ", "BMC is in the wrong power state", "Power control software is missing", "No BMC is defined",
+	}, func(text string) bool { return strings.Contains(message, text) })
 }
 
 // kindOfError returns the kind of an error response.

@@ -147,6 +147,7 @@ type Pending struct {
 	At metav1.Time `json:"at"`
 	// Ended means that MAAS does not try any more to switch power for it, see Calls.Ended.
 	Ended bool `json:"ended,omitempty"`
+	idle  bool // see Calls.Idle
 
 	Unknown `json:"-"`
 }
@@ -222,11 +223,19 @@ func (c *Calls) IsPending(op Op) bool {
 // Done removes a pending call whose outcome is known by now.
 func (c *Calls) Done(op Op) { c.Pending = without(c.Pending, op) }
 
-// Ended records that MAAS does not try any more, or never will, to switch power for a pending call.
-func (c *Calls) Ended(op Op) {
+// Ended records that MAAS has said that it does not try any more to switch power for a pending call.
+func (c *Calls) Ended(op Op) { c.mark(op, func(p *Pending) { p.Ended = true }) }
+
+// Idle notes that MAAS shows, for now, that it does not switch power for a pending call. If it shows that still when
+// the settle time is over, it never will. It is not stored: MAAS may begin after this look.
+func (c *Calls) Idle(op Op) { c.mark(op, func(p *Pending) { p.idle = true }) }
+
+func (c *Calls) mark(op Op, as func(*Pending)) {
 	c.Pending = slices.Clone(c.Pending)
 	for i := range c.Pending {
-		c.Pending[i].Ended = c.Pending[i].Ended || c.Pending[i].Op == op
+		if c.Pending[i].Op == op {
+			as(&c.Pending[i])
+		}
 	}
 }
 

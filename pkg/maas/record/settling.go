@@ -94,7 +94,7 @@ func (r *Record) settled(op Op, counts func(Op) bool) error {
 
 // settleTime returns how long a pending call may take effect.
 func (s *Records) settleTime(p Pending) time.Duration {
-	if p.Op.switches() && !p.Ended {
+	if p.Op.switches() && !p.Ended && !p.idle {
 		return powerSettles * s.SettleTime
 	}
 	return s.SettleTime
