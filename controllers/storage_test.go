@@ -18,11 +18,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -301,6 +303,26 @@ func TestAnotherManagerDoesNotGetTheMachineThatGetsALayout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A note stays when its MaasMachine is gone: who wants the machine is told what to delete.
+func TestTheNoteOfAMaasMachineThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.region = oneServer })
+	w.provisioned(w.newCluster())
+	permit, note := maas.Unrecorded("a test"), maas.Tag{
+		Name: quarantine.ExcludeTag + "-" + w.maas.Machines()[0].SystemID, Comment: quarantine.Note{By: "gone", Until: time.Now().Add(time.Hour)}.String(),
+	}
+	if err := w.maasClient().CreateTag(t.Context(), permit, note); err != nil {
+		t.Fatal(err)
+	}
+	m := w.newMachine("m", false, shapes["lvm"])
+	w.refusedWith(m, infrav1.NoMachineAvailableReason, "1 Ready machine(s)", note.Name)
+	if err := w.maasClient().DeleteTag(t.Context(), permit, note.Name); err != nil {
+		t.Fatal(err)
+	}
+	w.poke(m)
+	w.deployed(m)
 }
 
 // A machine that could not be held is not lost to the manager.

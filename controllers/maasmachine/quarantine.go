@@ -56,7 +56,7 @@ func (r *Reconciler) forgive(ctx context.Context, l *life) {
 
 // noMachine reports that MAAS has no machine that fits, and which machines are skipped. Another one may become free
 // meanwhile.
-func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error) outcome {
+func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error, noted ...string) outcome {
 	constraints := l.bid.wanted
 	quarantined, err := l.Machines.Quarantine.List(ctx, report.CapacityRetry)
 	if err != nil {
@@ -64,6 +64,7 @@ func (r *Reconciler) noMachine(ctx context.Context, l *life, refusal error) outc
 	}
 	after, message := report.CapacityRetry, whyNone(ctx, l, refusal, constraints)
 	names, first := skipped(append(quarantined, l.Machines.Quarantine.Remembered()...), constraints)
+	names = append(noted, names...)
 	for _, m := range l.unsuited() {
 		if machine.Fits(m, constraints) {
 			names = append(names, fmt.Sprintf("%s %s", m, whyUnsuited(l, m)))

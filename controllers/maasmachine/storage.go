@@ -47,8 +47,7 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 	misfit, err := r.setStorage(ctx, l, free, false)
 	switch {
 	case errors.Is(err, maas.Conflict), errors.Is(err, inmaas.ErrHeld):
-		return taken(l, "another user just took it, or the tag "+inmaas.ExcludeTag+"-"+l.maas.SystemID+" says that another "+
-			"MaasMachine changes it: if that is gone, delete the tag in MAAS"), nil
+		return taken(l, "another user just took it, or "+notedByAnother(l.maas)), nil
 	case err != nil:
 		return proceed, err
 	case misfit != "":
@@ -118,13 +117,13 @@ func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil || l.MaasMachine.Spec.Storage == nil {
 		return proceed, nil
 	}
-	var names, why []string
+	var names, why, noted []string
 	for range maxPicks {
 		picked, isHeld := l.bid.held, l.bid.held != nil
 		if l.bid.held = nil; !isHeld {
 			var err error
 			if picked, err = l.Machines.Pick(ctx, l.bid.wanted, names); errors.Is(err, maas.Conflict) {
-				return r.noneForStorage(ctx, l, err, why), nil
+				return r.noneForStorage(ctx, l, err, why, noted), nil
 			} else if err != nil {
 				return proceed, err
 			}
@@ -140,6 +139,7 @@ func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
 		misfit, err := r.setStorage(ctx, l, picked, isHeld)
 		switch {
 		case errors.Is(err, inmaas.ErrHeld):
+			noted = append(noted, fmt.Sprintf("%s: %s", picked, notedByAnother(picked)))
 			continue
 		case errors.Is(err, maas.Conflict):
 			return report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
@@ -152,16 +152,21 @@ func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
 		}
 		why = append(why, fmt.Sprintf("%s %s", picked, misfit))
 	}
-	return r.noneForStorage(ctx, l, nil, why), nil
+	return r.noneForStorage(ctx, l, nil, why, noted), nil
+}
+
+// notedByAnother says why a machine in the pool gets no layout. Nobody ends the note of a MaasMachine that is gone.
+func notedByAnother(m *maas.Machine) string {
+	return fmt.Sprintf("the tag %s-%s says that another MaasMachine changes it: if that is gone, delete the tag in MAAS",
+		inmaas.ExcludeTag, m.SystemID)
 }
 
 // noneForStorage reports why no machine was picked. Another one may become free meanwhile.
-func (r *Reconciler) noneForStorage(
-	ctx context.Context, l *life, refusal error, why []string,
-) outcome {
+func (r *Reconciler) noneForStorage(ctx context.Context, l *life, refusal error, why, noted []string) outcome {
 	if len(why) == 0 {
-		return r.noMachine(ctx, l, refusal)
+		return r.noMachine(ctx, l, refusal, noted...)
 	}
+	why = append(why, noted...)
 	message := fmt.Sprintf("%d Ready machine(s) match, and can't have the layout %s of spec.storage: %s; choose "+
 		"machines by tags, or change spec.storage in the template",
 		len(why), l.MaasMachine.Spec.Storage.Layout, text.List(why, maxSkipped))
