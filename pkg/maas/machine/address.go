@@ -379,12 +379,8 @@ func (s *Service) linkRefused(
 		Message: "is refused by MAAS: " + maas.Message(cause), cause: cause}
 	switch {
 	case errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict):
-		now, err := s.inventory.Client().GetMachine(ctx, machine.SystemID)
-		if err != nil {
+		if is, err := s.isAddressRefused(ctx, machine.SystemID, cause); err != nil || !is {
 			return errors.Join(what, err)
-		}
-		if !isAddressRefused(now, cause) {
-			return what
 		}
 		refused.Problem = AddressInUse
 		refused.Message = "is taken: free it in MAAS, or use another one (MAAS: " + maas.Message(cause) + ")"
@@ -407,12 +403,23 @@ func (s *Service) linkRefused(
 }
 
 // isAddressRefused reports whether MAAS refused a link because something has its address (404), or because that is
-// reserved for another MAC address (409). Both also mean a machine that is gone, or in no state for it, which this one
-// is not.
-func isAddressRefused(machine *maas.Machine, err error) bool {
-	isInState := machine.Status == maas.StatusReady || machine.Status == maas.StatusAllocated
-	return errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict) && isInState
+// reserved for another MAC address (409). Both may also mean a machine that is gone, or in no state for it: MAAS is
+// asked how the machine is now. The error is of that.
+func (s *Service) isAddressRefused(ctx context.Context, systemID string, cause error) (bool, error) {
+	isGone, isConflict := errors.Is(cause, maas.NotFound), errors.Is(cause, maas.Conflict)
+	if !isGone && !isConflict {
+		return false, nil
+	}
+	now, err := s.inventory.Client().GetMachine(ctx, systemID)
+	if err != nil {
+		return false, fmt.Errorf("reading machine %s again: %w", systemID, err)
+	}
+	return isGone || slices.Contains(linkable, now.Status), nil
 }
+
+// linkable are the states in which MAAS changes the links of a machine.
+var linkable = []maas.Status{maas.StatusNew, maas.StatusReady, maas.StatusAllocated, maas.StatusBroken,
+	maas.StatusFailedTesting}
 
 // isDynamic reports whether an address lies in a dynamic range of a subnet.
 func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address string) (bool, error) {

@@ -400,15 +400,21 @@ func TestARestorationThatMAASUndoesEnds(t *testing.T) {
 	}
 }
 
-// What had a static address does not get it back when it is reserved for another MAC address meanwhile, or in use.
+// What had a static address does not get it back when it is reserved for another MAC address meanwhile, or in use. Where MAAS
+// refuses because of the machine's state, it is tried again.
 func TestAnAddressThatAnotherHasIsNotRestored(t *testing.T) {
 	const address = "10.77.0.50"
-	for name, taken := range map[string]struct {
-		path string
-		form url.Values
+	reserved := url.Values{"ip": {address}, "mac_address": {"52:54:00:00:00:99"}}
+	for name, tc := range map[string]struct {
+		path  string
+		form  url.Values
+		first string // what happens to the machine before MAAS is asked for the link
+		again bool
 	}{
-		"reserved for another": {"reservedips/", url.Values{"ip": {address}, "mac_address": {"52:54:00:00:00:99"}}},
-		"in use":               {"ipaddresses/?op=reserve", url.Values{"ip": {address}}},
+		"reserved for another":             {path: "reservedips/", form: reserved},
+		"reserved for another, and Broken": {path: "reservedips/", form: reserved, first: "mark_broken"},
+		"in use":                           {path: "ipaddresses/?op=reserve", form: url.Values{"ip": {address}}},
+		"in another state":                 {path: "reservedips/", form: reserved, first: "rescue_mode", again: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newMetal(t, "")
@@ -420,10 +426,18 @@ func TestAnAddressThatAnotherHasIsNotRestored(t *testing.T) {
 			auto := NIC{Name: "eth1", Mode: maas.LinkModeAuto, Subnet: "10.77.0.0/24"}
 			a := b.apply(shape{wanted: []WantedInterface{{Name: "eth1"}}, nics: []NIC{auto}})
 			b.release()
-			simtest.Call(t, b.sim, "admin:token:secret", http.MethodPost, taken.path, taken.form)
+			b.allocate()
+			simtest.Call(t, b.sim, "admin:token:secret", http.MethodPost, tc.path, tc.form)
+			b.sim.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				if call.Op == "link_subnet" && at == simulator.Before && tc.first != "" {
+					simtest.Call(t, b.sim, "admin:token:secret", http.MethodPost, "machines/"+b.id+"/?op="+tc.first, nil)
+				}
+				return nil
+			})
 			err := b.RestoreInterfaces(t.Context(), maas.Unrecorded("a test"), b.id, a, "")
-			if refused := (*NotRestoredError)(nil); !errors.As(err, &refused) {
-				t.Errorf("%v, want that it can't be restored", err)
+			refused := (*NotRestoredError)(nil)
+			if again := !errors.As(err, &refused); again != tc.again || !errors.Is(err, maas.Conflict) && !errors.Is(err, maas.NotFound) {
+				t.Errorf("%v, want that it can't be restored: %v", err, !tc.again)
 			}
 		})
 	}

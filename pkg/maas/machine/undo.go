@@ -214,13 +214,17 @@ func (s *Service) RestoreInterfaces(
 			return &NotRestoredError{NIC: next.About, Cause: errUnchanged}
 		}
 		made = append(made, next)
-		machine, err = s.changeAndRead(ctx, permit, machine, next)
-		switch {
-		case errors.Is(err, maas.Invalid), next.Link != nil && isAddressRefused(machine, err):
-			return &NotRestoredError{NIC: next.About, Cause: err}
-		case err != nil:
-			return fmt.Errorf("restoring the interface %s of machine %s: %w", next.About, systemID, err)
+		if machine, err = s.changeAndRead(ctx, permit, machine, next); err == nil {
+			continue
 		}
+		refused, unread := errors.Is(err, maas.Invalid), error(nil)
+		if next.Link != nil && !refused {
+			refused, unread = s.isAddressRefused(ctx, systemID, err)
+		}
+		if refused {
+			return &NotRestoredError{NIC: next.About, Cause: err}
+		}
+		return fmt.Errorf("restoring the interface %s of machine %s: %w", next.About, systemID, errors.Join(err, unread))
 	}
 	return nil
 }
