@@ -68,8 +68,9 @@ type Options struct {
 
 	// PollActive is the interval of polls for machines that are changing, PollIdle that of polls for all machines.
 	PollActive, PollIdle time.Duration
-	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost.
-	SettleTime time.Duration
+	// SettleTime is how long to wait for the effect of a MAAS call whose response was lost; PowerSettleTime, for that of
+	// one that switches power, at least.
+	SettleTime, PowerSettleTime time.Duration
 	// CommissionTimeout and DeployTimeout are the times after which a condition reports that MAAS takes too long; 0 is
 	// never.
 	CommissionTimeout, DeployTimeout time.Duration
@@ -113,7 +114,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
 		return nil, fmt.Errorf("adding the inventories: %w", err)
 	}
-	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime}
+	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime, PowerSettleTime: o.PowerSettleTime}
 	own := o.Credentials
 	if len(own.Namespaces) > 0 { // Those of the LXDHosts of VM hosts.
 		own.Namespaces = append(slices.Clone(own.Namespaces), o.ManagerNamespace)

@@ -38,7 +38,8 @@ func defaultOptions() options {
 		reconcile: controllers.Options{
 			Clock:       clock.RealClock{},
 			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas"},
-			PollActive:  5 * time.Second, PollIdle: time.Minute, SettleTime: 4 * time.Minute,
+			PollActive:  5 * time.Second, PollIdle: time.Minute,
+			SettleTime: 4 * time.Minute, PowerSettleTime: 16 * time.Minute,
 			CommissionTimeout: 30 * time.Minute, DeployTimeout: 45 * time.Minute, VMHostUnreachableTimeout: 5 * time.Minute,
 			OrphanAuditInterval: 10 * time.Minute, LXDHostInterval: controllers.DefaultLXDHostInterval,
 			Initializer: maascluster.Initializer{PullPolicy: "IfNotPresent"},
@@ -81,6 +82,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.reconcile.SettleTime, "settle-time", o.reconcile.SettleTime, "How long to wait for the effect of a "+
 		"MAAS request whose response was lost before repeating it; a request that switches power has four times as long. It "+
 		"counts from before the request, for whose response the manager waits up to 150 s.")
+	fs.DurationVar(&o.reconcile.PowerSettleTime, "power-settle-time", o.reconcile.PowerSettleTime, "How long a request "+
+		"that switches power has at least: MAAS tries a BMC that does not respond three times, for 5 minutes each.")
 	fs.DurationVar(&o.reconcile.CommissionTimeout, "commission-timeout", o.reconcile.CommissionTimeout,
 		"How long MAAS may commission and test a machine before its condition reports CommissioningTimedOut. 0: for ever.")
 	fs.DurationVar(&o.reconcile.DeployTimeout, "deploy-timeout", o.reconcile.DeployTimeout,

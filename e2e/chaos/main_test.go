@@ -119,7 +119,7 @@ func run(m *testing.M) int {
 		Region: strings.NewReader(fullRegion()), Seed: attack.seed, LXD: sandbox.LXDOff,
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
-			"--settle-time=" + attack.settle.String(), "--orphan-audit-interval=10s",
+			"--settle-time=" + attack.settle.String(), "--power-settle-time=0", "--orphan-audit-interval=10s",
 		}}},
 	}, &box)
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 				// A killed manager's successor begins at once,
 				"--leader-elect=false",
 				// and in time to find what its predecessor asked for last.
-				"--settle-time=" + settleTime.String(),
+				"--settle-time=" + settleTime.String(), "--power-settle-time=0",
 				// The audit's calls belong to no machine's life, and come at any time.
 				"--orphan-audit-interval=0",
 			}},

@@ -24,7 +24,7 @@ const (
 )
 
 // herdFlags are the chart's settings, in the time of the run.
-var herdFlags = []string{"--poll-active=500ms", "--poll-idle=6s", "--settle-time=24s", "--sync-period=1m"}
+var herdFlags = []string{"--poll-active=500ms", "--poll-idle=6s", "--settle-time=24s", "--power-settle-time=0", "--sync-period=1m"}
 
 // BenchmarkHerd makes many VMs at once on a few hosts, each of which takes 20 s for a VM and makes one after the other,
 // and deletes them, with a MAAS that needs no time itself and with one that needs more, the more it has to do. It

@@ -97,7 +97,7 @@ func start(t *testing.T) *sandbox.Sandbox {
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
 			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
-			"--workload-connect-retry=1s", "--settle-time=2s", "--orphan-audit-interval=2s", "--poll-lxd-hosts=1s",
+			"--workload-connect-retry=1s", "--settle-time=2s", "--power-settle-time=0", "--orphan-audit-interval=2s", "--poll-lxd-hosts=1s",
 		}}},
 	})
 	if err != nil {

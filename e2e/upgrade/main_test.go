@@ -87,7 +87,7 @@ func run(m *testing.M) int {
 		Region: region, MAASVersion: ways[0][0], Seed: attack.seed, LXD: sandbox.LXDOff, Eager: true, Lease: 20 * time.Second,
 		TimeScale: timeScale, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
-			"--settle-time=" + settleTime.String(), "--poll-lxd-hosts=2s",
+			"--settle-time=" + settleTime.String(), "--power-settle-time=0", "--poll-lxd-hosts=2s",
 			// The audit's calls belong to no machine's life, and come at any time.
 			"--orphan-audit-interval=0",
 		}}},

@@ -143,7 +143,7 @@ func (s *Sandbox) chartValues() map[string]any {
 				"--leader-elect-retry-period=500ms",
 				// What is slow in a real MAAS is faster here, and so are machines.
 				"--workload-connect-retry=1s",
-				"--settle-time=" + s.scaled(settleTime).String(),
+				"--settle-time=" + s.scaled(settleTime).String(), "--power-settle-time=0",
 				"--vm-host-unreachable-timeout=15s",
 			},
 		},

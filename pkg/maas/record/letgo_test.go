@@ -158,6 +158,21 @@ func TestACallThatSwitchesPowerMayTakeEffectForLonger(t *testing.T) {
 	}
 }
 
+// A person who shortens the settle time does not shorten MAAS's tries.
+func TestAShortSettleTimeDoesNotShortenThatOfPowerCalls(t *testing.T) {
+	t.Parallel()
+	s := Records{SettleTime: time.Minute, PowerSettleTime: 16 * time.Minute}
+	for op, want := range map[Op]time.Duration{Deploy: s.SettleTime, Release: s.PowerSettleTime} {
+		if got := s.settleTime(Pending{Op: op}); got != want {
+			t.Errorf("%s may take effect for %s, want %s", op, got, want)
+		}
+	}
+	s.SettleTime = time.Hour
+	if got, want := s.settleTime(Pending{Op: Release}), 4*time.Hour; got != want {
+		t.Errorf("a release may take effect for %s, want %s", got, want)
+	}
+}
+
 // Another manager, or another reconciler, sees the same record.
 func TestAnotherReconcilerKnowsWhatIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,8 @@ const powerSettles = 4
 type Records struct {
 	Client client.Client
 	// SettleTime is how long MAAS may take for a call whose response was lost; if it switches power, powerSettles times
-	// as long.
-	SettleTime time.Duration
+	// as long, and at least PowerSettleTime.
+	SettleTime, PowerSettleTime time.Duration
 
 	mu       sync.Mutex
 	first    map[call]time.Time
@@ -95,7 +95,7 @@ func (r *Record) settled(op Op, counts func(Op) bool) error {
 // settleTime returns how long a pending call may take effect.
 func (s *Records) settleTime(p Pending) time.Duration {
 	if p.Op.switches() && !p.Ended && !p.idle {
-		return powerSettles * s.SettleTime
+		return max(powerSettles*s.SettleTime, s.PowerSettleTime)
 	}
 	return s.SettleTime
 }
@@ -111,7 +111,7 @@ func (s *Records) firstSeen(c call) time.Time {
 	}
 	now := time.Now()
 	maps.DeleteFunc(s.first, func(_ call, at time.Time) bool {
-		return now.Sub(at) > powerSettles*s.SettleTime+2*maxClockSkew // The record's own time no longer counts.
+		return now.Sub(at) > s.settleTime(Pending{Op: PowerOff})+2*maxClockSkew // The record's own time no longer counts.
 	})
 	s.first[c] = now
 	return now
