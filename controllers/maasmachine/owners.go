@@ -108,14 +108,14 @@ func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, erro
 		return nil, err
 	}
 	if m.maasCluster.Annotations[infrav1.MAASAnnotation] == "" && !clusters.WasAskedFor(m.maasMachine) {
-		return nil, r.whyUnrecorded(ctx, cluster)
+		return nil, r.whyNotRecorded(ctx, cluster)
 	}
 	return &scope.Machine{Cluster: cluster, Machine: m.machine, MaasMachine: m.maasMachine}, nil
 }
 
-// whyUnrecorded returns why the MaasCluster does not record its MAAS yet. One that something else manages has no
+// whyNotRecorded returns why the MaasCluster does not record its MAAS yet. One that something else manages has no
 // conditions that would tell.
-func (r *Reconciler) whyUnrecorded(ctx context.Context, s *scope.Cluster) error {
+func (r *Reconciler) whyNotRecorded(ctx context.Context, s *scope.Cluster) error {
 	if _, err := s.Inventory.Zones(ctx, capacity.ZonesMaxAge); err != nil {
 		return err
 	}
