@@ -334,6 +334,51 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 	w.deleteCluster(cluster)
 }
 
+// An initializer that looked before it was asked to retire may register the machine while MAAS releases it.
+func TestAVMHostThatIsRegisteredDuringTheReleaseLeavesMAAS(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t, func(w *world) { w.region += "timings: {power_off: 300h}\n" })
+	before := w.maas.State()
+	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	w.deployed(a)
+	node := w.joined(a)
+	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
+	w.beginDeletion(a)
+	w.inState(a.Spec.SystemID, "Releasing")
+	w.registers(node, "10.77.0.11:8443")
+	w.await("the VM host left MAAS", a, func(context.Context) bool {
+		w.nudge(a)
+		return len(w.hosts()) == 0
+	})
+	if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
+		t.Fatal(err)
+	}
+	w.goes(a)
+	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// Cluster API sets a Machine's nodeRef a while after its Node has joined. Its name may be the kubelet's by then.
+func TestANodeThatHasJustJoinedIsToldToRetire(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t)
+	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(a)
+	node := w.newNode(a.Status.Hostname, "")
+	w.saysOnNode(node, corev1.ConditionFalse, "Preparing", "it is being set up")
+	w.beginDeletion(a)
+	w.await("the node is asked to retire", a, func(ctx context.Context) bool {
+		w.nudge(a)
+		_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
+		return retiring || w.isGone(ctx, a.DeepCopy())
+	})
+	w.retires(a)
+	if _, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation); !retiring {
+		t.Error("the machine was released and its node not asked to retire")
+	}
+	w.deleteCluster(cluster)
+}
+
 // A Machine's nodeRef keeps the name that its Node had first, which another machine's Node may have by now.
 func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 	t.Parallel()

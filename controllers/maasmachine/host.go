@@ -96,7 +96,7 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	if onItsWay.Has(l.maas.Status) || backInPool.Has(l.maas.Status) {
 		return proceed, nil
 	}
-	if ours, err := l.Machines.IsOurs(ctx, l.Identity(), l.maas); err != nil || !ours {
+	if ours, err := r.isOursToRelease(ctx, l); err != nil || !ours {
 		return proceed, err
 	}
 	node, err := r.hostNode(ctx, l)
@@ -125,7 +125,11 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 			return out, err
 		}
 		// Before the hosts leave MAAS: later nothing shows that they left because of us.
-		if err := l.record.Store(ctx, func() { l.record.Enter(retired, r.Clock.Now()) }); err != nil {
+		if err := l.record.Store(ctx, func() {
+			if !releaseBegan(l) {
+				l.record.Enter(retired, r.Clock.Now())
+			}
+		}); err != nil {
 			return proceed, err
 		}
 	}
@@ -246,7 +250,7 @@ func isOutOfService(d record.MachineData) bool { return d.In(retired, releasing,
 // isRetiring reports whether the node of a machine that is being deleted is not out of service yet.
 func isRetiring(m *infrav1.MaasMachine) bool {
 	recorded, err := record.OfMachine(m)
-	return err == nil && !m.DeletionTimestamp.IsZero() && m.Status.NodeName != "" && !isOutOfService(recorded)
+	return err == nil && !m.DeletionTimestamp.IsZero() && wasProvisioned(m) && !isOutOfService(recorded)
 }
 
 // findVMHosts finds the VM hosts on the machine. unclear is why they can't be identified; "" if they can. has reports
@@ -389,8 +393,9 @@ func (r *Reconciler) hostNode(ctx context.Context, l *life) (*hostNode, error) {
 			n.others = append(n.others, other)
 		}
 	}
-	if l.Machine.Machine.Status.NodeRef.IsDefined() {
-		n.Node, n.workload, n.unreachable = r.readNode(ctx, l)
+	n.Node, n.workload, n.unreachable = r.readNode(ctx, l)
+	if !l.Machine.Machine.Status.NodeRef.IsDefined() && !wasProvisioned(l.MaasMachine) {
+		n.unreachable = nil // It never ran: there is none.
 	}
 	if n.Node != nil {
 		n.unreachable = n.readCertificate(ctx)
@@ -437,15 +442,15 @@ func (r *Reconciler) readNode(ctx context.Context, l *life) (*corev1.Node, clien
 	if err := workload.List(ctx, nodes); err != nil {
 		return nil, nil, fmt.Errorf("reading the Node: %w", err)
 	}
-	return ownNode(nodes.Items, l.MaasMachine.Spec.ProviderID, l.Machine.Machine.Status.NodeRef.Name), workload, nil
+	return ownNode(nodes.Items, l.MaasMachine.Spec.ProviderID, l.nodeNames()), workload, nil
 }
 
 // ownNode returns the machine's Node, or nil. It finds it by provider ID, because Cluster API keeps the first name of a
-// Node. A Node that was deleted, and that its kubelet registered again, has no provider ID.
-func ownNode(nodes []corev1.Node, providerID, name string) *corev1.Node {
+// Node. A Node that has just joined, or that was deleted and that its kubelet registered again, has no provider ID.
+func ownNode(nodes []corev1.Node, providerID string, names []string) *corev1.Node {
 	return cmp.Or(
 		list.Find(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID != "" && n.Spec.ProviderID == providerID }),
-		list.Find(nodes, func(n corev1.Node) bool { return n.Name == name && n.Spec.ProviderID == "" }))
+		list.Find(nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == "" && slices.Contains(names, n.Name) }))
 }
 
 // identity returns the properties that identify the node's VM hosts. MAAS's addresses count only if the Node reports

@@ -123,6 +123,17 @@ func TestAHostClusterIsGoneOnlyAfterAWhile(t *testing.T) {
 	}
 }
 
+// A moved or restored cluster has no status: other control planes of it wait for the machine nevertheless.
+func TestAHostThatRanIsAwaitedUntilItIsOutOfService(t *testing.T) {
+	t.Parallel()
+	m := &infrav1.MaasMachine{
+		ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}, Spec: infrav1.MaasMachineSpec{ProviderID: "maas://z/abc"},
+	}
+	if !isRetiring(m) {
+		t.Error("nobody waits for it")
+	}
+}
+
 // MAAS may have mixed up the addresses of machines, and then nothing but the record shows that VMs may run on one.
 func TestWhatWasSeenAsAVMHostIsOneUntilItsNodeRetires(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -94,7 +95,7 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	if err := r.watchNodes(ctx, l); err != nil {
 		return proceed, err
 	}
-	node, err := findNode(ctx, workload, ref.Name, l.maas.Hostname, l.maas.FQDN)
+	node, err := findNode(ctx, workload, l.nodeNames())
 	if err != nil || node == nil {
 		// The watch triggers a reconcile.
 		return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason,
@@ -142,15 +143,18 @@ func label(node *corev1.Node, l *life) {
 	}
 }
 
-// findNode finds the Node by the names that kubelets use: the hostname, or the fully qualified name. It returns nil if
-// the Node has not joined.
-func findNode(ctx context.Context, workload client.Reader, names ...string) (*corev1.Node, error) {
+// nodeNames returns the names that the Node may have: the one that Cluster API keeps, and those that kubelets use, the
+// hostname and the fully qualified name.
+func (l *life) nodeNames() []string {
+	names := []string{l.Machine.Machine.Status.NodeRef.Name, l.maas.Hostname, l.maas.FQDN}
+	return list.Where(list.Each(names, strings.ToLower), func(name string) bool { return name != "" })
+}
+
+// findNode finds the Node by name. It returns nil if the Node has not joined.
+func findNode(ctx context.Context, workload client.Reader, names []string) (*corev1.Node, error) {
 	for _, name := range names {
-		if name == "" {
-			continue
-		}
 		node := &corev1.Node{}
-		err := workload.Get(ctx, client.ObjectKey{Name: strings.ToLower(name)}, node)
+		err := workload.Get(ctx, client.ObjectKey{Name: name}, node)
 		if err == nil {
 			return node, nil
 		}
