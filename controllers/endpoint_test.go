@@ -13,10 +13,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -114,16 +116,10 @@ func TestPowerOfControlPlanes(t *testing.T) {
 	w.await("the running control plane came back", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
 }
 
-// offFor sets back the time at which a machine was powered off.
+// offFor sets back the time at which a machine was first seen off.
 func (w *world) offFor(m *infrav1.MaasMachine, passed time.Duration) {
 	w.t.Helper()
-	w.patchStatus(m, func() {
-		for i := range m.Status.Conditions {
-			if c := &m.Status.Conditions[i]; c.Type == infrav1.MachineDeployedCondition {
-				c.LastTransitionTime = metav1.NewTime(time.Now().Add(-passed))
-			}
-		}
-	})
+	w.changeRecord(m, func(d *record.MachineData) { d.Phase.Since = metav1.NewTime(time.Now().Add(-passed)) })
 }
 
 // A control plane leaves the record when its drain begins, not when its machine is released.
@@ -177,7 +173,8 @@ func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 	w.goes(first)
 }
 
-// No event triggers a reconcile when a control plane has been off for long enough.
+// No event triggers a reconcile when a control plane has been off for long enough, and a MAAS that is away for a moment
+// does not change when that is.
 func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -190,6 +187,11 @@ func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	if now := w.endpoint(cluster); !slices.Equal(now, both) {
 		t.Errorf("the endpoint leads to %v already", now)
 	}
+	if _, err := w.maas.AddFault(simulator.Fault{DropBefore: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(first, "unknown", func() bool { return conditions.IsUnknown(first, infrav1.MachineDeployedCondition) })
+	w.maas.ClearFaults()
 	left := []string{clusters.EndpointAddress(second)}
 	w.await("the stopped control plane left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 }

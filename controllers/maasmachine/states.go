@@ -29,16 +29,19 @@ func (l *life) named() string {
 	return maas.Named(l.MaasMachine.Status.Hostname, l.MaasMachine.Spec.SystemID)
 }
 
+// stopped is the phase of a machine that ran, and has not since: a control plane leaves the endpoint after a while.
+const stopped = "stopped"
+
 // reportState waits because the machine does not run, and reports the failure if it won't.
 func (r *Reconciler) reportState(l *life, v states.Assessment) outcome {
 	m, after := l.MaasMachine, report.SafetyRetry
-	limit := r.limit(v.Phase)
-	if limit == 0 {
-		v.Phase = ""
+	if v.Phase == "" && wasProvisioned(m) {
+		v.Phase = stopped
 	}
-	if left := limit - l.record.Enter(v.Phase, r.Clock.Now()); v.Phase != "" && left > 0 {
+	limit := r.limit(v.Phase)
+	if left := limit - l.record.Enter(v.Phase, r.Clock.Now()); left > 0 {
 		after = min(after, left)
-	} else if v.Phase != "" {
+	} else if limit > 0 {
 		v = v.Overdue(limit)
 	}
 	message := fmt.Sprintf("machine %s %s", l.named(), v.Message)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
@@ -117,14 +116,14 @@ func endpointAddresses(
 	return slices.Compact(desired)
 }
 
-// stoppedFor returns how long MAAS has reported that a machine does not run. It returns 0 while the machine runs, or if
-// its state is not known.
+// stoppedFor returns for how long MAAS has reported that a machine which ran does not: it is in a phase of its record
+// until it runs again. It returns 0 while the machine runs, or if its state is not known.
 func stoppedFor(m *infrav1.MaasMachine, now time.Time) time.Duration {
-	deployed := conditions.Get(m, infrav1.MachineDeployedCondition)
-	if deployed == nil || deployed.Status != metav1.ConditionFalse {
+	recorded, err := record.OfMachine(m)
+	if err != nil || recorded.Phase == nil || !conditions.IsFalse(m, infrav1.MachineDeployedCondition) {
 		return 0
 	}
-	return now.Sub(deployed.LastTransitionTime.Time)
+	return now.Sub(recorded.Phase.Since.Time)
 }
 
 // EndpointRetry returns the time until the first stopped control plane must leave the record; 0 if none is stopped.

@@ -71,7 +71,7 @@ func liveWith(t *testing.T, seed uint64) *rehearsal {
 		if what == byHand {
 			before = slices.Clone(r.record) // The provider did not make a person's change.
 		}
-		r.record = dns.Next(r.record, endpointAddresses(t.Context(), r, r.cluster(), r.maasMachines(), nil, r.record, time.Now()))
+		r.record = dns.Next(r.record, endpointAddresses(t.Context(), r, r.cluster(), r.maasMachines(), nil, r.record, testNow))
 		r.story = append(r.story, fmt.Sprintf("%3d %8v %-34s %v -> %v", len(r.story), r.now, what, before, r.record))
 		if !slices.Equal(before, r.record) {
 			r.written++
@@ -406,7 +406,7 @@ func TestHappeningsOfTheRehearsalHaveTheirEffects(t *testing.T) {
 		{member: member{name: "4"}, provisioned: true, lost: true}, {member: member{name: "5"}, provisioned: true, deleting: true},
 	}, now: EndpointHold}
 	list := r.maasMachines()
-	if stopped := stoppedFor(&list[0], time.Now()); stopped < EndpointHold || conditions.IsTrue(&list[0], infrav1.MachineDeployedCondition) {
+	if stopped := stoppedFor(&list[0], testNow); stopped < EndpointHold || conditions.IsTrue(&list[0], infrav1.MachineDeployedCondition) {
 		t.Errorf("the first is stopped for %v", stopped)
 	}
 	if !provisionedButUnseen(&list[1]) || provisionedButUnseen(&list[2]) || provisionedButUnseen(&list[3]) {

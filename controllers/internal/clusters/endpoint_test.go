@@ -25,6 +25,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
+// testNow is a time that a record can hold.
+var testNow = time.Now().Truncate(time.Second)
+
 // member is a control plane of TestWhoIsInTheEndpoint. Its address is 10.0.0.NAME.
 type member struct {
 	name string
@@ -79,10 +82,12 @@ func (m member) objects() (*clusterv1.Machine, infrav1.MaasMachine) {
 	switch {
 	case m.stopped > 0:
 		deployed.Status, deployed.Reason = metav1.ConditionFalse, infrav1.PoweredOffReason
-		deployed.LastTransitionTime = metav1.NewTime(time.Now().Add(-m.stopped))
+		deployed.LastTransitionTime = metav1.NewTime(testNow) // MAAS could not be asked until now.
+		since := testNow.Add(-m.stopped.Truncate(time.Second)).UTC().Format(time.RFC3339)
+		maasMachine.Annotations = map[string]string{infrav1.RecordAnnotation: `{"phase": {"name": "stopped", "since": "` + since + `"}}`}
 	case m.unread:
 		deployed.Status, deployed.Reason = metav1.ConditionUnknown, infrav1.MAASUnavailableReason
-		deployed.LastTransitionTime = metav1.NewTime(time.Now().Add(-24 * time.Hour))
+		deployed.LastTransitionTime = metav1.NewTime(testNow.Add(-24 * time.Hour))
 	}
 	conditions.Set(&maasMachine, deployed)
 	return machine, maasMachine
@@ -166,7 +171,7 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(!tc.uninitialized)
-			if got := endpointAddresses(t.Context(), c, cluster, machines, away, tc.current, time.Now()); !slices.Equal(got, tc.want) {
+			if got := endpointAddresses(t.Context(), c, cluster, machines, away, tc.current, testNow); !slices.Equal(got, tc.want) {
 				t.Errorf("the record should hold %v, want %v", got, tc.want)
 			}
 		})
@@ -181,7 +186,7 @@ func TestTheEndpointStaysWhileKubernetesCannotBeRead(t *testing.T) {
 	}).Build()
 	_, machine := member{name: "1", joined: true}.objects()
 	current := []string{"10.0.0.1", "10.0.0.2"}
-	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, nil, current, time.Now()); !slices.Equal(got, current) {
+	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, nil, current, testNow); !slices.Equal(got, current) {
 		t.Errorf("the record should hold %v, want %v still", got, current)
 	}
 }
@@ -192,10 +197,10 @@ func TestEndpointRetryIsTheFirstEndOfAHold(t *testing.T) {
 		_, machine := m.objects()
 		machines = append(machines, machine)
 	}
-	if got := EndpointRetry(machines, time.Now()); got <= EndpointHold-3*time.Minute || got > EndpointHold-2*time.Minute {
+	if got := EndpointRetry(machines, testNow); got <= EndpointHold-3*time.Minute || got > EndpointHold-2*time.Minute {
 		t.Errorf("it is looked at again after %v", got)
 	}
-	if got := EndpointRetry(machines[:1], time.Now()); got != 0 {
+	if got := EndpointRetry(machines[:1], testNow); got != 0 {
 		t.Errorf("with all of them running it is looked at again after %v", got)
 	}
 }
@@ -239,7 +244,7 @@ func TestEndpointAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cluster := &clusterv1.Cluster{}
 			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(tc.initialized)
-			got := endpointAddresses(t.Context(), c, cluster, tc.machines, nil, tc.current, time.Now())
+			got := endpointAddresses(t.Context(), c, cluster, tc.machines, nil, tc.current, testNow)
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("the record should hold %v, want %v", got, tc.want)
 			}
