@@ -67,7 +67,7 @@ func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 	for short, m := range machines {
 		w.refused(m, infrav1.MachineDeployedCondition, reasons[short])
 		w.eventually(m, "reported with what it waits for", func() bool {
-			return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "continue")
+			return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "release")
 		})
 	}
 	if ops := w.operations(); len(ops) != 0 {

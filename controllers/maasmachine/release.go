@@ -126,18 +126,18 @@ var unreleasable = map[maas.Status]struct{ reason, message string }{
 	maas.StatusCommissioning: {infrav1.CommissioningReason,
 		"is being commissioned by another user: its release continues when that ends"},
 	maas.StatusFailedCommissioning: {infrav1.CommissioningFailedReason,
-		"was commissioned by another user, and that failed: commission it again in MAAS to let its deletion continue"},
+		"was commissioned by another user, and that failed: commission it again in MAAS to have it released"},
 	maas.StatusFailedTesting: {infrav1.TestingFailedReason,
-		"failed its tests, and other users could get it: override their result in MAAS to let its deletion continue"},
+		"failed its tests, and other users could get it: override their result in MAAS to have it released"},
 	maas.StatusRescueMode: {infrav1.RescueModeReason,
-		"is in rescue mode, and another user may work on it: exit rescue mode in MAAS to let its deletion continue"},
+		"is in rescue mode, and another user may work on it: exit rescue mode in MAAS to have it released"},
 	maas.StatusEnteringRescueMode: {infrav1.RescueModeReason,
-		"enters rescue mode: exit rescue mode in MAAS to let its deletion continue"},
+		"enters rescue mode: exit rescue mode in MAAS to have it released"},
 	maas.StatusExitingRescueMode: {infrav1.RescueModeReason, "exits rescue mode; then its release continues"},
 	maas.StatusMissing: {infrav1.MachineMissingReason,
-		"is reported as Missing by MAAS: delete it in MAAS to let its deletion continue"},
+		"is reported as Missing by MAAS, which does not release it: delete it in MAAS"},
 	maas.StatusRetired: {infrav1.MachineRetiredReason,
-		"is retired in MAAS: delete it in MAAS to let its deletion continue"},
+		"is retired in MAAS, which does not release it: delete it in MAAS"},
 }
 
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
@@ -205,7 +205,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	// Only now: if an attempt were recorded and refused at once, the changed status would trigger the next one at once.
 	recordRelease(l, r.Clock.Now())
 	if unerased {
-		r.Warn(m, "ReleasedUnerased", "Delete",
+		r.Warn(m, "ReleasedUnerased", "GiveBack",
 			"MAAS failed to erase the disks of machine %s; it is released without erasing, as spec.release.erase asks", l.maas)
 	}
 	return nil
@@ -338,7 +338,7 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	message := fmt.Sprintf("MAAS failed to %s machine %s (failures: %d); see its events in MAAS. The next retry is at "+
 		"%s%s", what, l.maas.SystemID, try.Failures, timestamp(next), remedy)
 	if isNew {
-		r.Warn(m, reason, "Delete", "%s", message)
+		r.Warn(m, reason, "GiveBack", "%s", message)
 	}
 	if try.Erase != m.Spec.Release.Mode() || !next.After(now) {
 		return proceed
@@ -372,7 +372,7 @@ func (r *Reconciler) warnOnce(
 	m *infrav1.MaasMachine, after time.Duration, reason, format string, args ...any,
 ) outcome {
 	if conditions.GetReason(m, infrav1.MachineDeployedCondition) != reason {
-		r.Warn(m, reason, "Delete", format, args...)
+		r.Warn(m, reason, "GiveBack", format, args...)
 	}
 	return report.Wait(after, reason, format, args...)
 }
@@ -387,7 +387,7 @@ func ptrTime(t time.Time) *metav1.Time { return new(metav1.NewTime(t).Rfc3339Cop
 // unlocked.
 func waitForUnlock(l *life) outcome {
 	return report.Wait(report.MendRetry, infrav1.MachineLockedReason,
-		"machine %s is locked: unlock it in MAAS to let its deletion continue", l.maas)
+		"machine %s is locked: unlock it in MAAS to have it given back", l.maas)
 }
 
 // notOursAnyMore emits an event that the machine is another user's now, and does not change it. It waits while that is
@@ -408,7 +408,7 @@ func (r *Reconciler) notOursAnyMore(ctx context.Context, l *life, m *maas.Machin
 	case now.Status != m.Status:
 		return report.Retry(report.UnknownRetry, infrav1.ReleasingReason, "machine %s is %s now", now, now.StatusName), nil
 	}
-	r.Warn(l.MaasMachine, infrav1.MachineNotOursReason, "Delete", "machine %s is no longer ours; it is not changed", m)
+	r.Warn(l.MaasMachine, infrav1.MachineNotOursReason, "GiveBack", "machine %s is no longer ours; it is not changed", m)
 	l.foreign = m
 	return proceed, nil
 }

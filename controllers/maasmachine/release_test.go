@@ -3,6 +3,7 @@
 package maasmachine
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -124,6 +125,19 @@ func TestUndoingLastsUntilItsReleaseIsOver(t *testing.T) {
 				t.Errorf("status %v, phase %s: then it is %+v", status, phase, l.record.Phase)
 			}
 		}
+	}
+}
+
+// What an object does not use is released as what is deleted, and nothing of it is being deleted.
+func TestNothingIsSaidToBeDeletedByARelease(t *testing.T) {
+	for status, state := range unreleasable {
+		if strings.Contains(state.message, "deletion") {
+			t.Errorf("a machine that is %v %q", status, state.message)
+		}
+	}
+	l := &life{maas: &maas.Machine{SystemID: "abc", Locked: true}}
+	if message := waitForUnlock(l).Problem().Message; strings.Contains(message, "deletion") {
+		t.Errorf("of a locked machine it says %q", message)
 	}
 }
 

@@ -159,7 +159,7 @@ func (r *Reconciler) excludeAgain(
 // notUndone emits an event that what is recorded of a machine is not undone, because nothing proves that it was the
 // object's.
 func (r *Reconciler) notUndone(l *life, systemID string) {
-	r.Warn(l.MaasMachine, "NotUndone", "Delete",
+	r.Warn(l.MaasMachine, "NotUndone", "GiveBack",
 		"machine %s is in the pool, and MAAS does not say that it was this object's: its network and storage are left as "+
 			"they are; check them in MAAS", systemID)
 }
@@ -239,7 +239,7 @@ func (r *Reconciler) notRestored(l *life, err error) error {
 	if !is {
 		return err
 	}
-	r.Warn(l.MaasMachine, "InterfaceNotRestored", "Delete",
+	r.Warn(l.MaasMachine, "InterfaceNotRestored", "GiveBack",
 		"machine %s: %s: restore its networking configuration in MAAS", l.maas, refused.Error())
 	return nil
 }

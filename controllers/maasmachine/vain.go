@@ -43,7 +43,7 @@ func (r *Reconciler) inVain(ctx context.Context, l *life, cause error) (outcome,
 	if l.record.Deployed != l.maas.SystemID && !l.record.IsPending(record.Deploy) {
 		l.record.Enter(undoing, r.Clock.Now()) // Its disks are as they were.
 	}
-	r.Warn(l.MaasMachine, infrav1.GivenBackForNowReason, "Release",
+	r.Warn(l.MaasMachine, infrav1.GivenBackForNowReason, "GiveBack",
 		"machine %s is given back, as nothing was done in %s: %s", l.maas, holdAtMost, report.Explain(cause).Message)
 	out, err := r.handBack(ctx, l)
 	if err != nil {
