@@ -48,6 +48,26 @@ func TestAMachineThatIsNotUsedIsGivenBackThoughItCannotBeSwitchedOff(t *testing.
 	}
 }
 
+// Nor is it held if another user takes it when its release has begun: it is theirs.
+func TestAMachineThatIsNotUsedAndTakenMeanwhileIsTheirs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withOtherUser(true))
+	cluster := w.newCluster()
+	w.provisioned(cluster)
+	w.acquiredBefore(cluster, "m", "metal-b")
+	id := w.acquiredBefore(cluster, "m", "metal-a")
+	w.switchOn(id)
+	service, _ := w.machineService(cluster)
+	service.Quarantine.Remember(&maas.Machine{SystemID: id, Hostname: "metal-a"}, quarantine.Cause{By: "another user"})
+	w.failNext("power")
+	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
+	w.await("its release fails", m, func(context.Context) bool { return w.metal(id).AgentName == "" })
+	w.steal(id)
+	w.deployed(m)
+	w.delete(m)
+	w.isTheirs(id)
+}
+
 // Nor is one that was acquired before a person named another one.
 func TestAMachineThatIsNotNamedIsGivenBackThoughItCannotBeSwitchedOff(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -49,7 +50,7 @@ func (r *Reconciler) acceptance(ctx context.Context, l *life) (outcome, error) {
 func (r *Reconciler) acquired(ctx context.Context, l *life, m *maas.Machine, how string) error {
 	l.maas, l.proven = m, true
 	if l.leftover == (machine.Leftover{}) {
-		l.leftover = l.Machines.LeftOn(m, l.mark())
+		l.leftover = l.Machines.LeftOn(m, l.Mark())
 	}
 	l.Inventory.Track(m)
 	r.Tell(l.MaasMachine, how, "Acquire", "machine %s in zone %s", m, m.Zone.Name)
@@ -66,6 +67,20 @@ func (r *Reconciler) store(ctx context.Context, l *life, systemID, runs string) 
 	}, l.recordOwner, func(m client.Object) {
 		m.(*infrav1.MaasMachine).Spec.SystemID = systemID
 	}, l.recordLeftover)
+}
+
+// giveBack records that bare metal which was acquired is not used, and returns why; unused gives it back next. When its
+// release has begun, nothing in MAAS leads from the object to the machine.
+func (r *Reconciler) giveBack(ctx context.Context, l *life, m *maas.Machine, why outcome) (outcome, error) {
+	l.bid.extra = append(l.bid.extra, m.SystemID)
+	return why.Within(time.Second), l.record.Store(ctx, l.acquiredExtra)
+}
+
+// acquiredExtra records all machines that MAAS gave the object and that it does not use, in place of the requests that
+// acquired them.
+func (l *life) acquiredExtra() {
+	l.record.Acquired()
+	l.record.Unused = sets.List(sets.New(l.record.Unused...).Insert(l.bid.extra...))
 }
 
 // setAside gives back a machine that MAAS allocated, and that is unsuited; it is left out for a while.

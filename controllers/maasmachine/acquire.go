@@ -67,7 +67,7 @@ func (r *Reconciler) claim(ctx context.Context, l *life) (outcome, error) {
 			}
 		}
 		l.record.Acquired() // The outcome of the claim is known.
-		l.Machines.StopWithholding(l.maas.SystemID, l.mark())
+		l.Machines.StopWithholding(l.maas.SystemID, l.Mark())
 		return proceed, nil
 	}
 	return r.claimNow(ctx, l, l.maas.SystemID)

@@ -234,7 +234,7 @@ func (r *Reconciler) letGo(
 	if out.Waits() {
 		return await(m.maasMachine, out), nil
 	}
-	l.Machines.StopWithholding(m.maasMachine.Spec.SystemID, l.mark())
+	l.Machines.StopWithholding(m.maasMachine.Spec.SystemID, l.Mark())
 	how := givenBack(m.maasMachine)
 	if l.kept {
 		how = fmt.Sprintf("machine %s is kept for the next Machine of the same owner",

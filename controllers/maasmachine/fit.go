@@ -116,14 +116,14 @@ func (r *Reconciler) fit(ctx context.Context, l *life) (outcome, error) {
 
 // undoneByAnother waits while another object, of this or of another manager, undoes what it did to a machine of choice.
 func (r *Reconciler) undoneByAnother(ctx context.Context, l *life) (outcome, error) {
-	if l.Machines.WithheldByAnother(l.maas.SystemID, l.mark()) {
+	if l.Machines.WithheldByAnother(l.maas.SystemID, l.Mark()) {
 		return taken(l, "another MaasMachine gives it back, or takes it"), nil
 	}
 	if !inmaas.IsExcluded(l.maas) {
 		return proceed, nil
 	}
 	by, err := l.Machines.Quarantine.NotedBy(ctx, l.maas.SystemID)
-	if err != nil || by == "" || by == l.mark() {
+	if err != nil || by == "" || by == l.Mark() {
 		return proceed, err
 	}
 	return taken(l, fmt.Sprintf("the MaasMachine with the mark %s gives it back, or takes it; if that is gone, take the "+

@@ -23,7 +23,7 @@ func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isReread(l)) {
 		return proceed, nil
 	}
-	isOwn := before != nil && before.Owner == l.mark()
+	isOwn := before != nil && before.Owner == l.Mark()
 	if isOwn && machine.Arranged(l.maas, wanted) {
 		return proceed, nil
 	}
@@ -75,7 +75,7 @@ func tooMany(a *machine.Arrangement) error {
 
 // arrangementOf returns what becomes of the interfaces of a machine that nothing was done to yet.
 func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangement {
-	a := machine.NewArrangement(l.mark(), l.maas, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
+	a := machine.NewArrangement(l.Mark(), l.maas, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
 	a.Reread = isReread(l)
 	return a
 }

@@ -234,12 +234,12 @@ func (r *Reconciler) isFormers(ctx context.Context, l *life, h *heir) (m *maas.M
 
 // returnKept has the machine given back. Another one is allocated.
 func (r *Reconciler) returnKept(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
-	if out := r.awaitSettled(l); out.Waits() {
+	if out := report.Settle(l.record.Unsettled()); out.Waits() {
 		return out, nil
 	}
 	r.Warn(l.MaasMachine, "KeptMachineDoesNotFit", "Acquire",
 		"machine %s (%s), which was kept, %s: it is given back", h.Hostname, h.SystemID, why)
-	l.Machines.StopWithholding(h.SystemID, l.mark())
+	l.Machines.StopWithholding(h.SystemID, l.Mark())
 	return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
 }
 
@@ -330,7 +330,7 @@ func (r *Reconciler) tellDataDisks(l *life) {
 
 // lose reports that another user has the machine. Another one is allocated.
 func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (outcome, error) {
-	l.Machines.StopWithholding(h.SystemID, l.mark()) // If it comes back, anybody may have it.
+	l.Machines.StopWithholding(h.SystemID, l.Mark()) // If it comes back, anybody may have it.
 	message := fmt.Sprintf("machine %s (%s) was kept for this one and is lost: %s", h.Hostname, h.SystemID, why)
 	r.Warn(l.MaasMachine, infrav1.KeptMachineLostReason, "Acquire", "%s", message)
 	if err := l.record.Store(ctx, func() { l.record.Lost = message }); err != nil {

@@ -126,10 +126,10 @@ func (r *Reconciler) deletionLookup(ctx context.Context, l *life) (outcome, erro
 	case len(found) > 0:
 		return r.adoptOne(ctx, l, found)
 	}
-	if out := r.awaitSettled(l); out.Waits() || !l.record.Registers {
+	if out := report.Settle(l.record.Unsettled()); out.Waits() || !l.record.Registers {
 		return out, nil
 	}
-	l.maas, err = l.Machines.LXD().FindDevice(ctx, l.VM(""), l.Identity().AgentName)
+	l.maas, err = l.Machines.LXD().FindDevice(ctx, l.VM(""), l.Mark())
 	if guard.Is[*lxd.NameTakenError](err) {
 		return proceed, nil // It is not ours.
 	}
@@ -150,7 +150,8 @@ func (r *Reconciler) adoption(ctx context.Context, l *life) (outcome, error) {
 			"machine %s has the name %s, and is not ours (MAAS user %q): rename it in MAAS, or delete the Machine",
 			foreign.SystemID, foreign.Hostname, foreign.Owner), nil
 	case len(found) == 0:
-		return r.awaitSettled(l, record.Storage, record.Exclude), nil // settlement waits for those, if it has to.
+		// settlement waits for those, if it has to.
+		return report.Settle(l.record.Unsettled(record.Storage, record.Exclude)), nil
 	}
 	return r.adoptOne(ctx, l, found)
 }
@@ -161,7 +162,7 @@ func (r *Reconciler) onlyNamed(ctx context.Context, l *life) (outcome, error) {
 	if !l.record.IsPending(record.Allocate) && !l.record.IsPending(record.TakeOver) {
 		return proceed, nil
 	}
-	if out := r.awaitSettled(l); out.Waits() { // All that was asked for is given back together.
+	if out := report.Settle(l.record.Unsettled()); out.Waits() { // All that was asked for is given back together.
 		return out, nil
 	}
 	found, err := l.Machines.Find(ctx, l.Identity())
@@ -238,13 +239,4 @@ func (r *Reconciler) isOurVM(ctx context.Context, l *life, m *maas.Machine) (boo
 		return false, nil
 	}
 	return host != nil, err
-}
-
-// awaitSettled waits while the outcome of a request for a machine, but one of these, is not known.
-func (r *Reconciler) awaitSettled(l *life, but ...record.Op) outcome {
-	left := l.record.Unsettled(but...)
-	if left <= 0 {
-		return proceed
-	}
-	return report.Wait(min(left, report.CapacityRetry), infrav1.MAASUnavailableReason, record.LostRequest)
 }

@@ -395,7 +395,7 @@ func waitForUnlock(l *life) outcome {
 // before. After the release, a VM that was made for us is ours again.
 func (r *Reconciler) notOursAnyMore(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
 	if l.record.MayAcquire() { // The other user may release it before that takes effect.
-		if out := r.awaitSettled(l); out.Waits() {
+		if out := report.Settle(l.record.Unsettled()); out.Waits() {
 			return out, nil
 		}
 	}

@@ -34,7 +34,7 @@ func (r *Reconciler) storage(ctx context.Context, l *life) (outcome, error) {
 			return out, err
 		}
 	}
-	if !l.Machines.Reserve(l.maas, l.mark()) {
+	if !l.Machines.Reserve(l.maas, l.Mark()) {
 		return taken(l, "another MaasMachine gives it back, or takes it"), nil
 	}
 	free, err := l.Machines.Free(ctx, l.maas.SystemID)
@@ -102,8 +102,8 @@ func (r *Reconciler) heldEarlier(ctx context.Context, l *life, constraints maas.
 	if misfit != "" || l.Machines.Quarantine.FailedRecently(free) {
 		return nil, nil //nolint:nilnil // Another one is to be taken.
 	}
-	switch isOurs := by == l.mark(); {
-	case by != "" && !isOurs, !l.Machines.Reserve(free, l.mark()):
+	switch isOurs := by == l.Mark(); {
+	case by != "" && !isOurs, !l.Machines.Reserve(free, l.Mark()):
 		return nil, nil //nolint:nilnil // It is another one's.
 	case isOurs && inmaas.IsExcluded(free):
 		return free, nil
@@ -133,7 +133,7 @@ func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
 			return proceed, nil
 		}
 		names = append(names, picked.Hostname)
-		if !l.Machines.Reserve(picked, l.mark()) {
+		if !l.Machines.Reserve(picked, l.Mark()) {
 			continue // Another object of ours has picked it, too.
 		}
 		misfit, err := r.setStorage(ctx, l, picked, isHeld)
@@ -184,7 +184,7 @@ func (r *Reconciler) setStorage(ctx context.Context, l *life, m *maas.Machine, h
 	before, unchanged := l.record.Storage, true
 	undo := func() {
 		l.record.Storage = before
-		l.Machines.StopWithholding(m.SystemID, l.mark())
+		l.Machines.StopWithholding(m.SystemID, l.Mark())
 	}
 	defer func() {
 		if unchanged {
@@ -229,7 +229,7 @@ func hasOthersStorage(l *life, m *maas.Machine) bool {
 	if l.MaasMachine.Spec.Storage != nil {
 		return set == nil || !slices.Equal(set.Partitions, machine.Partitions(m))
 	}
-	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, l.mark()).Storage)
+	return !l.IsLXD() && (set != nil || l.Machines.LeftOn(m, l.Mark()).Storage)
 }
 
 // storageCheck lets other managers know that the machine is acquired. It gives back a machine of choice if another user

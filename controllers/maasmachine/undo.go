@@ -28,10 +28,6 @@ import (
 // layout of a machine that is released, and lets nobody undo them while it is deployed. So a tag goes on before the
 // release and off after the undo: no manager allocates the machine in between.
 
-// mark is what MAAS says of by whom something was done to a machine. It outlives a move of the cluster, and nobody else
-// has it.
-func (l *life) mark() string { return l.Identity().AgentName }
-
 // note has MAAS say that something is done to the machine that this object undoes later: nothing else proves that, once
 // the machine is back in the pool. So nothing is done before MAAS says it, unless the API key may not note it. The
 // machine is ours.
@@ -40,7 +36,7 @@ func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
 		return nil
 	}
 	if l.record.Excluded == m.SystemID { // An earlier try to note it may have failed.
-		if by, err := l.Machines.Quarantine.NotedBy(ctx, m.SystemID); err != nil || by == l.mark() {
+		if by, err := l.Machines.Quarantine.NotedBy(ctx, m.SystemID); err != nil || by == l.Mark() {
 			return err
 		}
 	}
@@ -77,7 +73,7 @@ func (r *Reconciler) exclude(ctx context.Context, l *life, out *maas.Machine, le
 	if left = left.On(out); left == (machine.Leftover{}) {
 		return nil
 	}
-	l.Machines.Withhold(out, l.mark(), left)
+	l.Machines.Withhold(out, l.Mark(), left)
 	if l.record.Excluded == out.SystemID && inmaas.IsExcluded(out) {
 		return nil
 	}
@@ -113,7 +109,7 @@ func notTold(ctx context.Context, id string, err error) {
 
 func (l *life) cause() inmaas.Cause {
 	m := l.MaasMachine
-	return inmaas.Cause{By: l.mark(), Why: fmt.Sprintf("its network or storage is not as before (MaasMachine %s/%s)",
+	return inmaas.Cause{By: l.Mark(), Why: fmt.Sprintf("its network or storage is not as before (MaasMachine %s/%s)",
 		m.Namespace, m.Name)}
 }
 
@@ -121,14 +117,14 @@ func (l *life) cause() inmaas.Cause {
 // this process that the machine was the object's, or MAAS says so. The record alone proves nothing: others may have
 // written it, or a backup has restored it.
 func (r *Reconciler) mayUndo(ctx context.Context, l *life, systemID string, alsoOf ...string) (bool, error) {
-	if l.Machines.Withholds(systemID, l.mark()) {
+	if l.Machines.Withholds(systemID, l.Mark()) {
 		return true, nil
 	}
 	by, err := l.Machines.Quarantine.NotedBy(ctx, systemID)
 	if err != nil {
 		return false, fmt.Errorf("reading whose machine %s was: %w", systemID, err)
 	}
-	return by != "" && slices.Contains(append(alsoOf, l.mark()), by), nil
+	return by != "" && slices.Contains(append(alsoOf, l.Mark()), by), nil
 }
 
 // remember keeps a machine that is not ours any more from being allocated here until what is left on it is undone, and
@@ -141,7 +137,7 @@ func (r *Reconciler) remember(
 		return true, nil
 	}
 	if may, err = r.mayUndo(ctx, l, m.SystemID, alsoOf...); may {
-		l.Machines.Withhold(m, l.mark(), left)
+		l.Machines.Withhold(m, l.Mark(), left)
 	}
 	return may, err
 }
@@ -262,8 +258,8 @@ func (l *life) owesAnother(systemID string) bool {
 // restored when the machine is back in the pool. Interfaces and an address that another object of ours left, too, are
 // undone before.
 func (r *Reconciler) returnMachine(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.leftover = l.Machines.LeftOn(m, l.mark())
-	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
+	l.leftover = l.Machines.LeftOn(m, l.Mark())
+	l.Machines.Withhold(m, l.Mark(), machine.Leftover{Storage: true})
 	err := l.record.Store(ctx, func() {
 		l.record.Storage = &record.StorageLayout{SystemID: m.SystemID}
 	}, l.recordLeftover)
@@ -284,7 +280,7 @@ func (r *Reconciler) settlement(ctx context.Context, l *life) (outcome, error) {
 	if l.maas != nil || l.bid.held != nil {
 		return proceed, nil
 	}
-	if out := r.awaitSettled(l); out.Waits() {
+	if out := report.Settle(l.record.Unsettled()); out.Waits() {
 		return out, nil
 	}
 	return r.restoration(ctx, l)
@@ -315,7 +311,7 @@ func (r *Reconciler) storageRestoration(ctx context.Context, l *life) (outcome, 
 	if err := l.record.Store(ctx, func() { l.record.Storage = nil }); err != nil {
 		return proceed, err
 	}
-	l.Machines.StopWithholding(id, l.mark())
+	l.Machines.StopWithholding(id, l.Mark())
 	return proceed, nil
 }
 
@@ -337,7 +333,7 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, m *maas.Machin
 		r.notUndone(l, m.SystemID)
 		return proceed, nil
 	}
-	l.Machines.Withhold(m, l.mark(), machine.Leftover{Storage: true})
+	l.Machines.Withhold(m, l.Mark(), machine.Leftover{Storage: true})
 	err = r.change(ctx, l, record.Storage, func(ctx context.Context, permit maas.Permit) error {
 		return l.Machines.RestoreStorage(ctx, permit, m)
 	})
@@ -351,7 +347,7 @@ func (r *Reconciler) restoreStorage(ctx context.Context, l *life, m *maas.Machin
 // inclusion ends what exclude began, when nothing is left to be undone. What MAAS says of a machine that is kept stays:
 // it proves whose it was if a person releases it.
 func (r *Reconciler) inclusion(ctx context.Context, l *life) (outcome, error) {
-	id, by := l.record.Excluded, l.Identity().AgentName
+	id, by := l.record.Excluded, l.Mark()
 	if id == "" || l.kept {
 		return proceed, nil
 	}

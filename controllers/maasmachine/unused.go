@@ -7,28 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
-
-// giveBack records that bare metal which was acquired is not used, and returns why; unused gives it back next. When its
-// release has begun, nothing in MAAS leads from the object to the machine.
-func (r *Reconciler) giveBack(ctx context.Context, l *life, m *maas.Machine, why outcome) (outcome, error) {
-	l.bid.extra = append(l.bid.extra, m.SystemID)
-	return why.Within(time.Second), l.record.Store(ctx, l.acquiredExtra)
-}
-
-// acquiredExtra records all machines that MAAS gave the object and that it does not use, in place of the requests that
-// acquired them.
-func (l *life) acquiredExtra() {
-	l.record.Acquired()
-	l.record.Unused = sets.List(sets.New(l.record.Unused...).Insert(l.bid.extra...))
-}
 
 // unused releases the machines that are recorded so, as a deletion does, and waits until they are in the pool: only
 // then another one is acquired.
@@ -60,16 +43,10 @@ func (r *Reconciler) giveOneBack(ctx context.Context, l *life, id string) (outco
 	})
 }
 
+// releaseUnused releases a machine in place of the object's.
 func (r *Reconciler) releaseUnused(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	own := l.maas
-	defer func() { l.maas = own }()
+	defer func(own *maas.Machine) { l.maas = own }(l.maas)
 	l.maas = m
-	if releaseBegan(l) && !onItsWay.Has(m.Status) && !backInPool.Has(m.Status) {
-		// It may have been in the pool, and be another user's by now.
-		if ours, err := r.isOursToRelease(ctx, l); err != nil || !ours {
-			return proceed, err
-		}
-	}
 	out, err := r.releaseBareMetal(ctx, l)
 	if out.Problem().Reason == infrav1.ReleasingReason {
 		out = out.Within(report.UnknownRetry) // The inventory triggers no reconcile for it.

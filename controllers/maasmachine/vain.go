@@ -81,7 +81,7 @@ func (r *Reconciler) handBack(ctx context.Context, l *life) (outcome, error) {
 	if out, err := reconciler.Through(ctx, l, []step{r.release, r.restoration}); err != nil || out.Waits() {
 		return out, err
 	}
-	l.Machines.StopWithholding(l.maas.SystemID, l.mark())
+	l.Machines.StopWithholding(l.maas.SystemID, l.Mark())
 	for _, undone := range []string{infrav1.InterfacesAnnotation, infrav1.StaticIPAnnotation} {
 		if _, recorded := l.MaasMachine.Annotations[undone]; !recorded {
 			continue

@@ -5,6 +5,9 @@ package report
 import (
 	"fmt"
 	"time"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // Outcome is how a step of a reconcile ends. The zero value goes on with the next step. Wait, Hold and Retry end the
@@ -40,6 +43,14 @@ func Retry(after time.Duration, reason, format string, args ...any) Outcome {
 	out := Wait(after, reason, format, args...)
 	out.kind = brief
 	return out
+}
+
+// Settle waits while a request for a machine whose outcome is not known may still take effect, for as long as left.
+func Settle(left time.Duration) Outcome {
+	if left <= 0 {
+		return Outcome{}
+	}
+	return Wait(min(left, CapacityRetry), infrav1.MAASUnavailableReason, record.LostRequest)
 }
 
 // Waits reports whether the outcome ends the reconcile.

@@ -43,7 +43,7 @@ func (m *Machine) IsLXD() bool { return m.MaasMachine.Spec.IsLXD() }
 func (m *Machine) Identity() ownership.Identity {
 	id := ownership.Identity{
 		OwnerID:   m.OwnerID(),
-		AgentName: ownership.AgentName(m.OwnerID(), m.MaasMachine.Name),
+		AgentName: m.Mark(),
 		Annotations: map[string]string{
 			ownership.AnnotationOwner:   m.OwnerID(),
 			ownership.AnnotationMachine: m.MaasMachine.Namespace + "." + m.MaasMachine.Name,
@@ -58,6 +58,10 @@ func (m *Machine) Identity() ownership.Identity {
 	}
 	return id
 }
+
+// Mark is what MAAS stores as who took a machine, or did something to it. It outlives a move of the cluster, and nobody
+// else has it.
+func (m *Machine) Mark() string { return ownership.AgentName(m.OwnerID(), m.MaasMachine.Name) }
 
 // FailureDomain returns the zone that the machine must be in, or "".
 func (m *Machine) FailureDomain() string {
@@ -117,7 +121,7 @@ func (m *Machine) VMSpec() lxd.VMSpec {
 	vm := m.TemplateVM(m.MaasMachine.Spec, m.IsControlPlane())
 	vm.Hostname, vm.Zone = m.Identity().Hostname, m.FailureDomain()
 	vm.Marks = m.Marks()
-	vm.AgentName, vm.Annotations = m.Identity().AgentName, m.Identity().Annotations
+	vm.AgentName, vm.Annotations = m.Mark(), m.Identity().Annotations
 	return vm
 }
 
