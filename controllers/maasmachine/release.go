@@ -170,16 +170,13 @@ func (r *Reconciler) tellMachine(
 
 // startRelease asks MAAS for the release.
 func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
-	m, erase := l.MaasMachine, l.MaasMachine.Spec.Release.Mode()
-	if l.record.In(undoing) || l.isUnused() {
-		erase = infrav1.EraseNone // That was done by the first release, or nothing was deployed.
-	}
+	m := l.MaasMachine
 	if why := r.whyFailed(l); why != "" { // Before the release changes its state and phase.
 		if err := quarantine.Last(ctx, r.Recorder, l.record, l.Machine, l.maas, why); err != nil {
 			return err
 		}
 	}
-	unerased := l.maas.Status == maas.StatusFailedDiskErasing && erase == infrav1.EraseNone
+	unerased := l.maas.Status == maas.StatusFailedDiskErasing && m.Spec.Release.Mode() == infrav1.EraseNone
 	if l.maas.Owner != "" && !l.Identity().HasAnnotations(l.maas) && l.Machines.CanMark(l.maas) {
 		// The annotations prove that it is ours if MAAS removes the agent name and does not release it.
 		if err := r.annotate(ctx, l); err != nil {
@@ -194,7 +191,7 @@ func (r *Reconciler) startRelease(ctx context.Context, l *life) error {
 	l.enterRelease(releasing, r.Clock.Now())
 	err := l.record.LetGo(ctx, record.Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 		asked = true
-		return l.Machines.Release(ctx, permit, l.maas, erases[erase])
+		return l.Machines.Release(ctx, permit, l.maas, erases[l.erase()])
 	})
 	if !asked {
 		l.record.Phase = before // The release has not begun.
@@ -272,15 +269,21 @@ func releaseLimit(erase infrav1.EraseMode, storage float64) time.Duration {
 	return releaseAllowance + eraseLimit(erase, storage)
 }
 
+// erase returns how a release erases the disks. That was done by the first one, or nothing was deployed, if the network
+// is being undone or the object does not use the machine.
+func (l *life) erase() infrav1.EraseMode {
+	if l.record.In(undoing) || l.isUnused() {
+		return infrav1.EraseNone
+	}
+	return l.MaasMachine.Spec.Release.Mode()
+}
+
 // isUnused reports whether the machine is given back because the object does not use it.
 func (l *life) isUnused() bool { return slices.Contains(l.record.Unused, l.maas.SystemID) }
 
 // recordRelease records a new attempt. The number of failures stays while the erase mode is the same.
 func recordRelease(l *life, now time.Time) {
-	try := &infrav1.MachineReleaseStatus{Erase: l.MaasMachine.Spec.Release.Mode(), StartTime: ptrTime(now)}
-	if l.isUnused() {
-		try.Erase = infrav1.EraseNone
-	}
+	try := &infrav1.MachineReleaseStatus{Erase: l.erase(), StartTime: ptrTime(now)}
 	if last := l.record.Release; last != nil && last.Erase == try.Erase {
 		try.Failures = last.Failures
 	}
@@ -340,7 +343,7 @@ func (r *Reconciler) pauseAfterFailure(l *life, now time.Time) outcome {
 	if isNew {
 		r.Warn(m, reason, "GiveBack", "%s", message)
 	}
-	if try.Erase != m.Spec.Release.Mode() || !next.After(now) {
+	if try.Erase != l.erase() || !next.After(now) {
 		return proceed
 	}
 	return report.Wait(next.Sub(now), reason, "%s", message)

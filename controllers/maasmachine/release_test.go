@@ -66,6 +66,27 @@ func TestPauseAfterAFailureThatWasNotRecorded(t *testing.T) {
 	}
 }
 
+// Nothing of a machine that is not used, or whose network is being undone, is erased, whatever the spec says of the
+// object's own.
+func TestPauseAfterAFailureWithoutErasing(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, phase := range map[string]string{"not used": releasing, "undoing": undoing} {
+		t.Run(name, func(t *testing.T) {
+			l := lifeOf(t, &infrav1.MaasMachine{Spec: erasing(infrav1.EraseFull)})
+			l.maas = &maas.Machine{SystemID: "abc", Status: maas.StatusReleasingFailed}
+			if phase == releasing {
+				l.record.Unused = []string{"abc"}
+			}
+			l.record.Enter(phase, now)
+			recordRelease(l, now)
+			r := &Reconciler{Base: reconciler.Base{Clock: clocktesting.NewFakePassiveClock(now), Recorder: events.NewFakeRecorder(10)}}
+			if out := r.pauseAfterFailure(l, now); l.record.Release.Erase != infrav1.EraseNone || out.Problem().RetryAfter != time.Minute {
+				t.Errorf("the pause is %+v after %+v", out, l.record.Release)
+			}
+		})
+	}
+}
+
 func TestPauseAfterFailure(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	failed := &infrav1.MachineReleaseStatus{Erase: infrav1.EraseFull, Failures: 3, FailedTime: ptrTime(now.Add(-time.Minute))}
