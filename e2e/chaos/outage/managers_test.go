@@ -23,16 +23,24 @@ func TestLeaderSleeps(t *testing.T) {
 	w := newWorld(t)
 	w.twoManagers()
 	c := w.cluster(life.Namespace, "sleep")
-	for _, op := range []string{"allocate", "compose"} {
+	made := func(op string) (vm, metal string) { return "sleep-vm-" + op, "sleep-metal-" + op }
+	for _, op := range []string{"allocate", "compose", "release"} {
 		asleep := make(chan kubelet.Container, 1)
 		w.after(op, func() {
 			sleeper := w.leader()
 			w.signal(sleeper, syscall.SIGSTOP)
 			asleep <- sleeper
 		})
-		vm, metal := "sleep-vm-"+op, "sleep-metal-"+op
-		c.add(machine{name: vm, vm: true, worker: true}, machine{name: metal, worker: true})
-		c.awaitRunning(vm, metal)
+		if op == "release" {
+			vm, metal := made("compose")
+			c.remove(vm)
+			c.remove(metal)
+			c.awaitGone(vm, metal)
+		} else {
+			vm, metal := made(op)
+			c.add(machine{name: vm, vm: true, worker: true}, machine{name: metal, worker: true})
+			c.awaitRunning(vm, metal)
+		}
 		select {
 		case sleeper := <-asleep:
 			before := restarts()
