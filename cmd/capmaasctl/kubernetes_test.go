@@ -122,6 +122,9 @@ func (k *kubernetes) clear(t *testing.T) {
 				if strings.HasPrefix(object.GetNamespace(), "kube-") {
 					continue
 				}
+				if kept := object.GetFinalizers(); len(kept) > 0 {
+					t.Errorf("%s %s stays for the next test: it has the finalizers %v", kind, client.ObjectKeyFromObject(object), kept)
+				}
 				if err := k.client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
 					t.Errorf("deleting %s %s: %v", kind, client.ObjectKeyFromObject(object), err)
 				}
