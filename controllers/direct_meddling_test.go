@@ -207,9 +207,14 @@ func TestAVMThatAnLXDHostRefusedIsMadeOnAVMHost(t *testing.T) {
 
 // refusing makes LXD refuse new VMs, unless it is off.
 func refusing(off *atomic.Bool) lxdtest.Middleware {
+	return refusingThose(off, func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Path == "/1.0/instances" })
+}
+
+// refusingThose is an LXD that fails at some requests, until that is over.
+func refusingThose(off *atomic.Bool, fails func(*http.Request) bool) lxdtest.Middleware {
 	return func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !off.Load() && r.Method == http.MethodPost && r.URL.Path == "/1.0/instances" {
+			if !off.Load() && fails(r) {
 				http.Error(w, `{"type":"error","error":"no","error_code":500}`, http.StatusInternalServerError)
 				return
 			}

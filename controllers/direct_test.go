@@ -665,15 +665,7 @@ func TestAVMIsStartedByTheNextManager(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
 	var accepts atomic.Bool
-	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !accepts.Load() && r.Method == http.MethodPut {
-				http.Error(w, `{"type":"error","error":"no","error_code":500}`, http.StatusInternalServerError)
-				return
-			}
-			lxd.ServeHTTP(w, r)
-		})
-	})
+	behind := server.Behind(t, refusingThose(&accepts, func(r *http.Request) bool { return r.Method == http.MethodPut }))
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(behind, "host-a", "zone-a")
 	w.provisioned(w.newCluster())
@@ -692,31 +684,26 @@ func TestAVMIsStartedByTheNextManager(t *testing.T) {
 func TestAVMThatLXDCantDeleteIsNotLeft(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
-	var keeps atomic.Bool
-	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if keeps.Load() && r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/1.0/instances/") {
-				http.Error(w, `{"type":"error","error":"directory not empty","error_code":500}`, http.StatusInternalServerError)
-				return
-			}
-			lxd.ServeHTTP(w, r)
-		})
-	})
+	var deletes atomic.Bool
+	deletes.Store(true)
+	behind := server.Behind(t, refusingThose(&deletes, func(r *http.Request) bool {
+		return r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/1.0/instances/")
+	}))
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(behind, "host-a", "zone-a")
 	w.provisioned(w.newCluster())
 	m := w.newMachine("cp-0", true, vm)
 	w.deployed(m)
-	keeps.Store(true)
+	deletes.Store(false)
 	w.beginDeletion(m)
 	w.eventually(m, "told that LXD can't delete it", func() bool {
-		return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "directory not empty")
+		return strings.Contains(conditions.GetMessage(m, infrav1.ReadyCondition), "LXD returned 500")
 	})
 	long := metav1.NewTime(time.Now().Add(-24 * time.Hour))
 	w.changeRecord(m, func(d *record.MachineData) { // As if it had not responded once.
 		d.Cleanup = &record.Cleanup{UnreachableSince: &long, Tries: 9}
 	})
 	w.eventually(m, "asked again", func() bool { return recorded(t, m).CleanupSoFar().UnreachableSince == nil })
-	keeps.Store(false)
+	deletes.Store(true)
 	w.goes(m)
 }

@@ -107,7 +107,7 @@ func (r *Reconciler) makeClaim(ctx context.Context, m *infrav1.MaasMachine) erro
 	return nil
 }
 
-// checkPool returns a *problem if no such kind of pool is known: no IPAM provider would serve the claim.
+// checkPool returns a *report.NotReadyError if no such kind of pool is known: no IPAM provider would serve the claim.
 func (r *Reconciler) checkPool(pool *ipamv1.IPPoolReference) error {
 	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: pool.APIGroup, Kind: pool.Kind})
 	if meta.IsNoMatchError(err) {
