@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/conditions"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 )
@@ -26,7 +22,7 @@ type controlPlane struct {
 	// upToDate is how many Machines are as the spec wants them; -1 if it does not say.
 	upToDate int
 	// maxSurge is how many Machines may be made beyond spec.replicas during a rollout.
-	maxSurge string
+	maxSurge int
 	// rolloutAfter is the time before which Machines were made that are to be replaced from then on.
 	rolloutAfter time.Time
 	// noRollout: this kind does not know spec.rollout.after.
@@ -36,37 +32,27 @@ type controlPlane struct {
 // rolloutAfterPath is where a KubeadmControlPlane has the time of a rollout.
 var rolloutAfterPath = []string{"spec", "rollout", "after"}
 
-// readOwner reads a control plane of any kind. What a kind does not have is taken for fine, except spec.replicas.
-func readOwner(object *unstructured.Unstructured) (*owner, error) {
-	replicas, found, err := unstructured.NestedInt64(object.Object, "spec", "replicas")
-	if err != nil || !found {
-		return nil, fmt.Errorf("%s %s has no spec.replicas", object.GetKind(), object.GetName())
+// readControlPlane reads a control plane of any kind. What a kind does not have is taken for fine, except spec.replicas.
+func readControlPlane(from controlplane.Owner) (*owner, error) {
+	if _, found, err := unstructured.NestedInt64(from.Object, "spec", "replicas"); err != nil || !found {
+		return nil, fmt.Errorf("%s %s has no spec.replicas", from.GetKind(), from.GetName())
 	}
-	said, _ := conditions.UnstructuredGetAll(object) // Without any it is not healthy.
-	cp := &controlPlane{object: object, observed: true, conditions: said, upToDate: -1, maxSurge: "1"}
-	if observed, found, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration"); found {
-		cp.observed = observed >= object.GetGeneration()
+	cp := &controlPlane{object: from.Unstructured, observed: true, conditions: from.Conditions(), upToDate: -1,
+		maxSurge: from.MaxSurge()}
+	if observed, found, _ := unstructured.NestedInt64(from.Object, "status", "observedGeneration"); found {
+		cp.observed = observed >= from.GetGeneration()
 	}
 	for _, name := range []string{"upToDateReplicas", "updatedReplicas"} { // contracts v1beta2 and v1beta1
-		if n, found, _ := unstructured.NestedInt64(object.Object, "status", name); found {
+		if n, found, _ := unstructured.NestedInt64(from.Object, "status", name); found {
 			cp.upToDate = int(n)
 			break
 		}
 	}
-	if surge, found, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "rollout", "strategy", "rollingUpdate",
-		"maxSurge"); found {
-		cp.maxSurge = fmt.Sprint(surge)
-	}
-	if text, found, _ := unstructured.NestedString(object.Object, rolloutAfterPath...); found {
+	if text := from.Text(rolloutAfterPath...); text != "" {
 		cp.rolloutAfter, _ = time.Parse(time.RFC3339, text) // The API server accepts only a time.
 	}
-	o := &owner{
-		kind: object.GetKind(), name: object.GetName(), deleting: object.GetDeletionTimestamp() != nil,
-		replicas: int(replicas), controlPlane: cp,
-	}
-	if annotations.HasPaused(object) {
-		o.paused = "its " + o.kind
-	}
+	o := newOwner(from)
+	o.controlPlane = cp
 	return o, nil
 }
 
@@ -90,8 +76,7 @@ var controlPlaneRules = []rule{
 	},
 	func(v *vm, _ time.Time) outcome {
 		cp := v.owner.controlPlane
-		rolling := meta.IsStatusConditionTrue(cp.conditions, clusterv1.RollingOutCondition) ||
-			(cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
+		rolling := v.owner.rollingOut || (cp.upToDate >= 0 && cp.upToDate != v.owner.replicas)
 		switch {
 		case !cp.observed:
 			return waiting("its %s %s has changed, and its controller has not seen that yet", v.owner.kind, v.owner.name)
@@ -139,7 +124,7 @@ func alone(v *vm, _ time.Time) outcome {
 	case cp.noRollout:
 		return held("it is the only Machine of its control plane, and a %s has no spec.rollout.after, by which a new one "+
 			"is made first: %s", v.owner.kind, remedy)
-	case cp.maxSurge == "0" || cp.maxSurge == "0%":
+	case cp.maxSurge == 0:
 		return held("it is the only Machine of its control plane, and a new one can't be made first: set "+
 			"spec.rollout.strategy.rollingUpdate.maxSurge of %s %s to 1", v.owner.kind, v.owner.name)
 	}

@@ -37,17 +37,13 @@ type owner struct {
 	paused   string
 	deleting bool
 	replicas int
+	// rollingOut: a rollout deletes Machines by itself. maxUnavailable is how many it lets be unavailable.
+	rollingOut     bool
+	maxUnavailable int
 	// machines are all of its Machines, also those that are being deleted.
 	machines []*clusterv1.Machine
-	// One of these is set.
+	// controlPlane is nil for workers.
 	controlPlane *controlPlane
-	workers      *rollouts
-}
-
-// rollouts is what a MachineDeployment, or a MachineSet without one, says of its rollouts.
-type rollouts struct {
-	maxUnavailable int
-	rollingOut     bool
 }
 
 // action is what the reconciler does for a VM.
@@ -183,7 +179,7 @@ func (v *vm) paused() string {
 var workerRules = []rule{
 	// The rollout replaces it, and does so by the strategy.
 	func(v *vm, _ time.Time) outcome {
-		if v.owner.workers.rollingOut {
+		if v.owner.rollingOut {
 			return waiting("its %s %s is being rolled out", v.owner.kind, v.owner.name)
 		}
 		return proceed
@@ -192,7 +188,7 @@ var workerRules = []rule{
 	func(v *vm, _ time.Time) outcome {
 		available := len(list.Where(v.owner.machines,
 			func(m *clusterv1.Machine) bool { return m.Name != v.machine.Name && isAvailable(m) }))
-		if missing := v.owner.replicas - available; missing > max(v.owner.workers.maxUnavailable, 1) {
+		if missing := v.owner.replicas - available; missing > max(v.owner.maxUnavailable, 1) {
 			return waiting("its %s %s has only %d other available Machine(s) of %d", v.owner.kind, v.owner.name, available,
 				v.owner.replicas)
 		}

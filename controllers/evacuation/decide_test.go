@@ -60,17 +60,16 @@ func newVM(o *owner, machines ...string) *vm {
 func newControlPlane(machines ...string) *vm {
 	healthy := metav1.ConditionTrue
 	return newVM(&owner{kind: "KubeadmControlPlane", name: "cp", controlPlane: &controlPlane{
-		observed: true, upToDate: len(machines), maxSurge: "1", conditions: []metav1.Condition{
+		observed: true, upToDate: len(machines), maxSurge: 1, conditions: []metav1.Condition{
 			{Type: clusterv1.AvailableCondition, Status: healthy},
 			{Type: controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, Status: healthy},
 			{Type: controlplanev1.KubeadmControlPlaneControlPlaneComponentsHealthyCondition, Status: healthy},
-			{Type: clusterv1.RollingOutCondition, Status: metav1.ConditionFalse},
 		},
 	}}, machines...)
 }
 
 func newWorkers(maxUnavailable int, machines ...string) *vm {
-	return newVM(&owner{kind: "MachineDeployment", name: "md", workers: &rollouts{maxUnavailable: maxUnavailable}}, machines...)
+	return newVM(&owner{kind: "MachineDeployment", name: "md", maxUnavailable: maxUnavailable}, machines...)
 }
 
 // with changes a VM.
@@ -142,7 +141,7 @@ func TestDecide(t *testing.T) {
 		"etcd has no quorum to spare":        {three(says(controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, unhealthy)), none, infrav1.LXDVMWaiting},
 		"etcd can't be asked":                {three(says(controlplanev1.KubeadmControlPlaneEtcdClusterHealthyCondition, metav1.ConditionUnknown)), none, infrav1.LXDVMWaiting},
 		"it is not available":                {three(says(clusterv1.AvailableCondition, unhealthy)), none, infrav1.LXDVMWaiting},
-		"it is being rolled out":             {three(says(clusterv1.RollingOutCondition, metav1.ConditionTrue)), none, infrav1.LXDVMWaiting},
+		"it is being rolled out":             {three(func(v *vm) { v.owner.rollingOut = true }), none, infrav1.LXDVMWaiting},
 		"some are not up to date":            {three(func(v *vm) { v.owner.controlPlane.upToDate = 2 }), none, infrav1.LXDVMWaiting},
 		"a change has not been seen":         {three(func(v *vm) { v.owner.controlPlane.observed = false }), none, infrav1.LXDVMWaiting},
 		"it says nothing of itself":          {three(func(v *vm) { v.owner.controlPlane.conditions = nil }), none, infrav1.LXDVMWaiting},
@@ -151,7 +150,7 @@ func TestDecide(t *testing.T) {
 		"it is one of two sick ones":         {three(machineIs(0, is(clusterv1.ReadyCondition, unhealthy)), machineIs(1, is(clusterv1.ReadyCondition, unhealthy))), none, infrav1.LXDVMWaiting},
 		"the only one":                       {one(), rollOut, infrav1.LXDVMLeaving},
 		"the only one, sick":                 {one(machineIs(0, is(clusterv1.ReadyCondition, unhealthy))), none, infrav1.LXDVMWaiting},
-		"the only one, and no surge":         {one(func(v *vm) { v.owner.controlPlane.maxSurge = "0" }), none, infrav1.LXDVMHeld},
+		"the only one, and no surge":         {one(func(v *vm) { v.owner.controlPlane.maxSurge = 0 }), none, infrav1.LXDVMHeld},
 		"the only one, of another kind":      {one(func(v *vm) { v.owner.controlPlane.noRollout = true }), none, infrav1.LXDVMHeld},
 		"the only one, asked for before":     {one(rolloutAt(now.Add(-time.Minute))), none, infrav1.LXDVMLeaving},
 		"the only one, made since":           {one(rolloutAt(before.Add(-time.Minute))), rollOut, infrav1.LXDVMLeaving},
@@ -170,7 +169,7 @@ func TestDecide(t *testing.T) {
 		"another worker is not available":  {md(1, machineIs(1, is(clusterv1.AvailableCondition, unhealthy))), none, infrav1.LXDVMWaiting},
 		"a worker that is not available":   {md(0, machineIs(0, is(clusterv1.AvailableCondition, unhealthy))), deleteMachine, infrav1.LXDVMLeaving},
 		"another worker is missing":        {md(0, missing), none, infrav1.LXDVMWaiting},
-		"the MachineDeployment rolls out":  {md(0, func(v *vm) { v.owner.workers.rollingOut = true }), none, infrav1.LXDVMWaiting},
+		"the MachineDeployment rolls out":  {md(0, func(v *vm) { v.owner.rollingOut = true }), none, infrav1.LXDVMWaiting},
 		"a worker of a paused deployment":  {md(0, func(v *vm) { v.owner.paused = "its MachineDeployment" }), none, infrav1.LXDVMHeld},
 		"one worker more than is wanted":   {md(0, func(v *vm) { v.owner.replicas = 2 }), deleteMachine, infrav1.LXDVMLeaving},
 		"no worker is wanted, and all are": {md(0, func(v *vm) { v.owner.replicas = 0 }), deleteMachine, infrav1.LXDVMLeaving},
@@ -187,13 +186,14 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestReadOwner(t *testing.T) {
+func TestReadControlPlane(t *testing.T) {
 	object := func(spec, status map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"kind": "KubeadmControlPlane", "metadata": map[string]any{"name": "cp", "generation": int64(3)}, "spec": spec, "status": status,
 		}}
 	}
-	said := []any{map[string]any{"type": "Available", "status": "True", "reason": "Available", "lastTransitionTime": "2026-01-02T03:04:05Z"}}
+	said := []any{map[string]any{"type": "Available", "status": "True", "reason": "Available", "lastTransitionTime": "2026-01-02T03:04:05Z"},
+		map[string]any{"type": "RollingOut", "status": "True", "reason": "RollingOut", "lastTransitionTime": "2026-01-02T03:04:05Z"}}
 	for name, tc := range map[string]struct {
 		object *unstructured.Unstructured
 		want   controlPlane
@@ -202,19 +202,19 @@ func TestReadOwner(t *testing.T) {
 			object(map[string]any{"replicas": int64(3), "rollout": map[string]any{
 				"after": "2026-01-02T03:04:05Z", "strategy": map[string]any{"rollingUpdate": map[string]any{"maxSurge": int64(0)}},
 			}}, map[string]any{"observedGeneration": int64(3), "upToDateReplicas": int64(2), "conditions": said}),
-			controlPlane{observed: true, upToDate: 2, maxSurge: "0", rolloutAfter: now},
+			controlPlane{observed: true, upToDate: 2, maxSurge: 0, rolloutAfter: now},
 		},
 		"of the older contract": {
-			object(map[string]any{"replicas": int64(3)}, map[string]any{"updatedReplicas": int64(2)}), controlPlane{observed: true, upToDate: 2, maxSurge: "1"},
+			object(map[string]any{"replicas": int64(3)}, map[string]any{"updatedReplicas": int64(2)}), controlPlane{observed: true, upToDate: 2, maxSurge: 1},
 		},
-		"what every kind has": {object(map[string]any{"replicas": int64(3)}, map[string]any{}), controlPlane{observed: true, upToDate: -1, maxSurge: "1"}},
+		"what every kind has": {object(map[string]any{"replicas": int64(3)}, map[string]any{}), controlPlane{observed: true, upToDate: -1, maxSurge: 1}},
 		"a change since": {
-			object(map[string]any{"replicas": int64(3)}, map[string]any{"observedGeneration": int64(2)}), controlPlane{upToDate: -1, maxSurge: "1"},
+			object(map[string]any{"replicas": int64(3)}, map[string]any{"observedGeneration": int64(2)}), controlPlane{upToDate: -1, maxSurge: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := readOwner(tc.object)
-			if err != nil || o.replicas != 3 || o.kind != "KubeadmControlPlane" || o.name != "cp" {
+			o, err := readControlPlane(controlplane.Owner{Unstructured: tc.object})
+			if err != nil || o.replicas != 3 || o.kind != "KubeadmControlPlane" || o.name != "cp" || o.rollingOut != (name == "all of it") {
 				t.Fatalf("it is %+v, %v", o, err)
 			}
 			if meta.IsStatusConditionTrue(o.controlPlane.conditions, "Available") != (name == "all of it") {
@@ -227,7 +227,7 @@ func TestReadOwner(t *testing.T) {
 			}
 		})
 	}
-	if _, err := readOwner(object(map[string]any{}, nil)); err == nil {
+	if _, err := readControlPlane(controlplane.Owner{Unstructured: object(map[string]any{}, nil)}); err == nil {
 		t.Error("a control plane without replicas is read")
 	}
 }

@@ -3,19 +3,17 @@
 package evacuation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/annotations"
-	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -140,7 +138,7 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 		return metav1.IsControlledBy(m, &metav1.ObjectMeta{UID: controller.UID})
 	}
 	switch {
-	case clusters.IsOfKind(*controller, clusters.MachineSetKind):
+	case clusters.IsOfKind(*controller, controlplane.MachineSet):
 		o, same, err = r.workersOf(ctx, v.machine.Namespace, *controller, same)
 	case clusters.IsOfKind(*controller, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}) &&
 		controller.Name == ref.Name:
@@ -157,15 +155,29 @@ func (r *Reconciler) ownerOf(ctx context.Context, v *vm, inCluster []clusterv1.M
 	return o, nil
 }
 
+// newOwner reads what all that make Machines have.
+func newOwner(from controlplane.Owner) *owner {
+	o := &owner{kind: from.GetKind(), name: from.GetName(), deleting: from.GetDeletionTimestamp() != nil,
+		replicas: from.Replicas()}
+	if from.IsPaused() {
+		o.paused = "its " + o.kind
+	}
+	if !from.IsOnDelete() { // Otherwise its rollouts wait for deletions like ours.
+		o.rollingOut = meta.IsStatusConditionTrue(from.Conditions(), clusterv1.RollingOutCondition)
+		o.maxUnavailable = from.MaxUnavailable()
+	}
+	return o
+}
+
 // controlPlaneOf reads a control plane; nil if it is another one by now. The provider may not read every kind.
 func (r *Reconciler) controlPlaneOf(
 	ctx context.Context, cluster *clusterv1.Cluster, uid types.UID,
 ) (*owner, error) {
-	object, err := controlplane.Of(ctx, r.Client, r.APIReader, cluster)
-	if err != nil || object == nil || object.GetUID() != uid {
+	from, err := controlplane.Of(ctx, r.Client, r.APIReader, cluster)
+	if err != nil || from == nil || from.GetUID() != uid {
 		return nil, err
 	}
-	return readOwner(object)
+	return readControlPlane(*from)
 }
 
 // workersOf reads a MachineSet, and its MachineDeployment if it has one: that has other MachineSets, too. same reports
@@ -173,46 +185,23 @@ func (r *Reconciler) controlPlaneOf(
 func (r *Reconciler) workersOf(
 	ctx context.Context, namespace string, ref metav1.OwnerReference, of func(*clusterv1.Machine) bool,
 ) (o *owner, same func(*clusterv1.Machine) bool, err error) {
-	set := &clusterv1.MachineSet{}
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, set); err != nil {
-		return nil, nil, client.IgnoreNotFound(err)
+	read := func(kind schema.GroupKind, name string) (*controlplane.Owner, error) {
+		return controlplane.Get(ctx, r.Client, r.APIReader, kind, client.ObjectKey{Namespace: namespace, Name: name})
 	}
-	if !clusters.IsOwner(ref, clusters.MachineSetKind, set) {
-		return nil, nil, nil // It is another one by now.
+	set, err := read(controlplane.MachineSet, ref.Name)
+	if err != nil || set == nil || !clusters.IsOwner(ref, controlplane.MachineSet, set) {
+		return nil, nil, err // It is gone, or another one by now.
 	}
-	o = &owner{kind: "MachineSet", name: set.Name, deleting: !set.DeletionTimestamp.IsZero(),
-		replicas: int(ptr.Deref(set.Spec.Replicas, 0)), workers: &rollouts{}}
-	if annotations.HasPaused(set) {
-		o.paused = "its MachineSet"
-	}
-	name := clusters.OwnerName(set, "MachineDeployment")
+	o = newOwner(*set)
+	name := clusters.OwnerName(set, controlplane.MachineDeployment.Kind)
 	if name == "" {
 		return o, of, nil
 	}
-	deployment := &clusterv1.MachineDeployment{}
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, deployment); err != nil {
-		return nil, nil, client.IgnoreNotFound(err)
+	deployment, err := read(controlplane.MachineDeployment, name)
+	if err != nil || deployment == nil {
+		return nil, nil, err
 	}
-	o.follow(deployment)
-	return o, func(m *clusterv1.Machine) bool {
-		return m.Labels[clusterv1.MachineDeploymentNameLabel] == deployment.Name
-	}, nil
-}
-
-// follow makes a MachineDeployment the owner.
-func (o *owner) follow(deployment *clusterv1.MachineDeployment) {
-	o.kind, o.name, o.replicas = "MachineDeployment", deployment.Name, int(ptr.Deref(deployment.Spec.Replicas, 0))
-	o.deleting = o.deleting || !deployment.DeletionTimestamp.IsZero()
-	if annotations.HasPaused(deployment) || ptr.Deref(deployment.Spec.Paused, false) {
-		o.paused = "its MachineDeployment"
-	}
-	strategy := deployment.Spec.Rollout.Strategy
-	if strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
-		return // Its rollouts wait for deletions like ours.
-	}
-	o.workers.rollingOut = conditions.IsTrue(deployment, clusterv1.RollingOutCondition)
-	if most := strategy.RollingUpdate.MaxUnavailable; most != nil {
-		// The API server accepts only a number or a percentage.
-		o.workers.maxUnavailable, _ = intstr.GetScaledValueFromIntOrPercent(most, o.replicas, false)
-	}
+	whole := newOwner(*deployment)
+	whole.paused, whole.deleting = cmp.Or(whole.paused, o.paused), whole.deleting || o.deleting
+	return whole, func(m *clusterv1.Machine) bool { return m.Labels[clusterv1.MachineDeploymentNameLabel] == name }, nil
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,17 +67,13 @@ func replicas(
 	kind, name := schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind}, ref.Name
 	switch of, named, _ := strings.Cut(owner, "/"); of {
 	case "machinedeployment":
-		kind, name = clusters.MachineDeploymentKind, named
+		kind, name = controlplane.MachineDeployment, named
 	case "machineset":
-		kind, name = clusters.MachineSetKind, named
+		kind, name = controlplane.MachineSet, named
 	}
-	object, err := controlplane.Get(ctx, c, live, kind, client.ObjectKey{Namespace: cluster.Namespace, Name: name})
-	if err != nil || object == nil || object.GetDeletionTimestamp() != nil {
+	of, err := controlplane.Get(ctx, c, live, kind, client.ObjectKey{Namespace: cluster.Namespace, Name: name})
+	if err != nil || of == nil || of.GetDeletionTimestamp() != nil {
 		return 0, err
 	}
-	wanted, found, _ := unstructured.NestedInt64(object.Object, "spec", "replicas")
-	if !found {
-		wanted = 1
-	}
-	return int(wanted), nil
+	return of.Replicas(), nil
 }

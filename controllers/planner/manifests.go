@@ -17,6 +17,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 )
 
@@ -79,8 +80,8 @@ func clusterKeys(given *objects) (keys []client.ObjectKey, err error) {
 		switch u.GetKind() {
 		case "Cluster":
 			add(u.GetNamespace(), u.GetName())
-		case machineDeployment:
-			add(u.GetNamespace(), owner{u, false}.text("spec", "clusterName"))
+		case controlplane.MachineDeployment.Kind:
+			add(u.GetNamespace(), controlplane.Owner{Unstructured: u}.Text("spec", "clusterName"))
 		}
 	}
 	if len(keys) == 0 {
@@ -111,7 +112,7 @@ func (p *Planner) apply(ctx context.Context, s *plan.Simulation, v *view) error 
 		if replaced {
 			do = s.Roll
 		}
-		if !do(g) && o.controlPlane {
+		if !do(g) && o.IsControlPlane() {
 			return nil // The workers wait for the control plane.
 		}
 	}
@@ -119,17 +120,17 @@ func (p *Planner) apply(ctx context.Context, s *plan.Simulation, v *view) error 
 }
 
 // replaces reports whether the machines that an owner has are replaced.
-func (p *Planner) replaces(ctx context.Context, o owner) (bool, error) {
-	before := owner{&unstructured.Unstructured{}, o.controlPlane}
+func (p *Planner) replaces(ctx context.Context, o controlplane.Owner) (bool, error) {
+	before := controlplane.Owner{Unstructured: &unstructured.Unstructured{}}
 	before.SetGroupVersionKind(o.GroupVersionKind())
 	err := p.Client.Get(ctx, client.ObjectKeyFromObject(o), before.Unstructured)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading %s: %w", o.name(), err)
+		return false, fmt.Errorf("reading %s: %w", o.ID(), err)
 	}
-	return o.differs(before), nil
+	return differs(before, o), nil
 }
 
 // inPlace are the parts of a kubeadmConfigSpec whose change replaces nothing (PrepareKubeadmConfigsForDiff in Cluster
@@ -145,14 +146,20 @@ var inPlace = [][]string{
 
 // differs reports whether an owner makes other machines than before: from another template, of another version, or with
 // another bootstrap configuration.
-func (o owner) differs(before owner) bool {
-	wanted, _, _ := unstructured.NestedMap(o.Object, "spec", "kubeadmConfigSpec")
+func differs(before, after controlplane.Owner) bool {
+	wanted, _, _ := unstructured.NestedMap(after.Object, "spec", "kubeadmConfigSpec")
 	for _, path := range inPlace {
 		unstructured.RemoveNestedField(wanted, path...)
 	}
 	has, _, _ := unstructured.NestedMap(before.Object, "spec", "kubeadmConfigSpec")
-	return before.template() != o.template() || before.version() != o.version() ||
-		before.bootstrap() != o.bootstrap() || !holds(has, wanted)
+	return before.Template() != after.Template() || before.Version() != after.Version() ||
+		bootstrap(before) != bootstrap(after) || !holds(has, wanted)
+}
+
+// bootstrap names the bootstrap configuration of a MachineDeployment. That of a control plane has no name.
+func bootstrap(o controlplane.Owner) string {
+	at := []string{"spec", "template", "spec", "bootstrap"}
+	return o.Text(append(at, "configRef", "name")...) + "/" + o.Text(append(at, "dataSecretName")...)
 }
 
 // holds reports whether an object has all that is wanted of it. What is not said may have its default.

@@ -5,6 +5,8 @@ package planner
 import (
 	"strings"
 	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 )
 
 // What is changed of the bootstrap configuration replaces machines; what Cluster API sets by default, or changes on those
@@ -39,15 +41,15 @@ spec: {template: {spec: {version: v1.35.0, bootstrap: `
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			owners := func(text string) owner {
+			owners := func(text string) controlplane.Owner {
 				end := strings.Repeat("}", strings.Count(tc.begin, "spec: {")+strings.Count(tc.begin, "template: {"))
 				objects, err := Decode(strings.NewReader(tc.begin+text+end), "ns")
 				if err != nil || len(objects) != 1 {
 					t.Fatal(objects, err)
 				}
-				return owner{objects[0], tc.begin == controlPlane}
+				return controlplane.Owner{Unstructured: objects[0]}
 			}
-			if got := owners(tc.after).differs(owners(tc.before)); got != tc.want {
+			if got := differs(owners(tc.before), owners(tc.after)); got != tc.want {
 				t.Errorf("its machines are replaced: %t, want %t", got, tc.want)
 			}
 		})

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
@@ -19,7 +18,6 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -31,101 +29,29 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-const (
-	machineDeployment = "MachineDeployment"
-	// pendingRetry is how soon MAAS is asked again while it lists its machines.
-	pendingRetry = 500 * time.Millisecond
-)
-
-// owner is a control plane or a MachineDeployment. It is read without its type: control planes are of several kinds,
-// and manifests of several versions.
-type owner struct {
-	*unstructured.Unstructured
-	controlPlane bool
-}
-
-func (o owner) name() string { return o.GetKind() + "/" + o.GetName() }
-
-func (o owner) text(path ...string) string {
-	text, _, _ := unstructured.NestedString(o.Object, path...)
-	return text
-}
-
-func (o owner) version() string {
-	if o.controlPlane {
-		return o.text("spec", "version")
-	}
-	return o.text("spec", "template", "spec", "version")
-}
-
-// bootstrap names the bootstrap configuration of a MachineDeployment. That of a control plane has no name.
-func (o owner) bootstrap() string {
-	at := []string{"spec", "template", "spec", "bootstrap"}
-	return o.text(append(at, "configRef", "name")...) + "/" + o.text(append(at, "dataSecretName")...)
-}
-
-func (o owner) template() string {
-	if o.controlPlane {
-		return clusters.InfrastructureTemplate(o.Unstructured)
-	}
-	ref, _, _ := unstructured.NestedStringMap(o.Object, "spec", "template", "spec", "infrastructureRef")
-	return clusters.MachineTemplate(ref)
-}
-
-func (o owner) replicas() int {
-	replicas, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
-	if !found {
-		return 1
-	}
-	return int(replicas)
-}
-
-// strategy returns a field of the rollout's strategy, which is at a different place in each version and kind.
-func (o owner) strategy(path ...string) any {
-	for _, at := range [][]string{{"spec", "rollout", "strategy"}, {"spec", "rolloutStrategy"}, {"spec", "strategy"}} {
-		if value, found, _ := unstructured.NestedFieldNoCopy(o.Object, append(at, path...)...); found {
-			return value
-		}
-	}
-	return nil
-}
-
-// leeway returns maxSurge or maxUnavailable as a number of machines.
-func (o owner) leeway(field string, byDefault int, roundUp bool) int {
-	value := intstr.FromInt(byDefault)
-	switch given := o.strategy("rollingUpdate", field).(type) {
-	case int64:
-		value = intstr.FromInt(int(given))
-	case string:
-		value = intstr.Parse(given)
-	}
-	number, err := intstr.GetScaledValueFromIntOrPercent(&value, o.replicas(), roundUp)
-	if err != nil {
-		return byDefault
-	}
-	return number
-}
+// pendingRetry is how soon MAAS is asked again while it lists its machines.
+const pendingRetry = 500 * time.Millisecond
 
 // owners returns what makes the machines of a cluster: its control plane, and then its MachineDeployments by name.
-func (p *Planner) owners(ctx context.Context, v *view) ([]owner, error) {
-	var owners []owner
+func (p *Planner) owners(ctx context.Context, v *view) (owners []controlplane.Owner, err error) {
 	ref := v.Cluster.Cluster.Spec.ControlPlaneRef
 	if ref.IsDefined() {
 		key := client.ObjectKey{Namespace: v.Cluster.Cluster.Namespace, Name: ref.Name}
-		object, err := v.objects.find(ref.Kind, key), error(nil)
+		object := v.objects.find(ref.Kind, key)
 		if object == nil {
-			object, err = controlplane.Of(ctx, p.Client, p.Client, v.Cluster.Cluster)
+			found, err := controlplane.Of(ctx, p.Client, p.Client, v.Cluster.Cluster)
+			switch {
+			case err != nil:
+				return nil, err
+			case found == nil:
+				return nil, problem("there is no %s %s, or it may not be read", ref.Kind, key)
+			}
+			object = found.Unstructured
 		}
-		switch {
-		case err != nil:
-			return nil, err
-		case object == nil:
-			return nil, problem("there is no %s %s, or it may not be read", ref.Kind, key)
-		}
-		owners = append(owners, owner{object, true})
+		owners = append(owners, controlplane.Owner{Unstructured: object})
 	}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(clusterv1.GroupVersion.WithKind(machineDeployment + "List"))
+	list.SetGroupVersionKind(clusterv1.GroupVersion.WithKind(controlplane.MachineDeployment.Kind + "List"))
 	if err := p.Client.List(ctx, list, client.InNamespace(v.Cluster.Cluster.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing MachineDeployments: %w", err)
 	}
@@ -134,44 +60,42 @@ func (p *Planner) owners(ctx context.Context, v *view) ([]owner, error) {
 		byName[list.Items[i].GetName()] = &list.Items[i]
 	}
 	for _, u := range v.objects.list {
-		if u.GetKind() == machineDeployment && u.GetNamespace() == v.Cluster.Cluster.Namespace {
+		if u.GetKind() == controlplane.MachineDeployment.Kind && u.GetNamespace() == v.Cluster.Cluster.Namespace {
 			byName[u.GetName()] = u
 		}
 	}
-	var workers []owner
+	var workers []controlplane.Owner
 	for _, u := range byName {
-		if o := (owner{u, false}); o.text("spec", "clusterName") == v.Cluster.Cluster.Name {
+		if o := (controlplane.Owner{Unstructured: u}); o.Text("spec", "clusterName") == v.Cluster.Cluster.Name {
 			workers = append(workers, o)
 		}
 	}
-	slices.SortFunc(workers, func(a, b owner) int { return strings.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(workers, func(a, b controlplane.Owner) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return append(owners, workers...), nil
 }
 
 // group returns the machines of an owner, as the simulation knows them.
-func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, error) {
+func (p *Planner) group(ctx context.Context, v *view, o controlplane.Owner) (*plan.Group, error) {
 	spec, err := p.templateOf(ctx, v, o)
 	if err != nil {
 		return nil, err
 	}
+	isControlPlane := o.IsControlPlane()
 	g := &plan.Group{
-		Cluster: v.name(), Owner: o.name(), ControlPlane: o.controlPlane, Replicas: o.replicas(),
-		Among:    v.TemplateVM(spec, o.controlPlane).Cluster,
-		MaxSurge: o.leeway("maxSurge", 1, true),
-		OnDelete: o.strategy("type") == "OnDelete",
+		Cluster: v.name(), Owner: o.ID(), ControlPlane: isControlPlane, Replicas: o.Replicas(),
+		Among: v.TemplateVM(spec, isControlPlane).Cluster, MaxSurge: o.MaxSurge(), OnDelete: o.IsOnDelete(),
 	}
-	if !o.controlPlane {
-		g.MaxUnavailable, g.Zone = o.leeway("maxUnavailable", 0, false), o.text("spec", "template", "spec", "failureDomain")
+	if !isControlPlane {
+		g.MaxUnavailable, g.Zone = o.MaxUnavailable(), o.Text("spec", "template", "spec", "failureDomain")
 	}
-	if paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused"); paused ||
-		annotations.IsPaused(v.Cluster.Cluster, o) {
+	if o.IsPaused() || annotations.IsPaused(v.Cluster.Cluster, o) {
 		g.Held = "it is paused: Cluster API replaces nothing"
 	}
-	q := capacity.Question{Spec: spec, ControlPlane: o.controlPlane, Anywhere: true}
+	q := capacity.Question{Spec: spec, ControlPlane: isControlPlane, Anywhere: true}
 	if g.Source, err = v.source(ctx, q); err != nil {
 		return nil, err
 	}
-	if o.controlPlane {
+	if isControlPlane {
 		g.Only = len(v.Cluster.MaasCluster.Spec.FailureDomains) > 0
 		g.FailureDomains, err = failureDomains(ctx, v.Cluster)
 	}
@@ -182,11 +106,11 @@ func (p *Planner) group(ctx context.Context, v *view, o owner) (*plan.Group, err
 }
 
 // templateOf returns what the machines of an owner are made as.
-func (p *Planner) templateOf(ctx context.Context, v *view, o owner) (infrav1.MaasMachineSpec, error) {
+func (p *Planner) templateOf(ctx context.Context, v *view, o controlplane.Owner) (infrav1.MaasMachineSpec, error) {
 	template := &infrav1.MaasMachineTemplate{}
-	name := o.template()
+	name := o.Template()
 	if name == "" {
-		return infrav1.MaasMachineSpec{}, problem("%s of cluster %s names no MaasMachineTemplate", o.name(), v.name())
+		return infrav1.MaasMachineSpec{}, problem("%s of cluster %s names no MaasMachineTemplate", o.ID(), v.name())
 	}
 	err := p.get(ctx, v.objects, "MaasMachineTemplate", client.ObjectKey{Namespace: o.GetNamespace(), Name: name},
 		template)

@@ -21,6 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -56,7 +57,7 @@ func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version
 	}
 	s := begin(v)
 	for _, o := range owners {
-		if o.version() == version {
+		if o.Version() == version {
 			continue
 		}
 		g, err := p.group(ctx, v, o)
@@ -180,7 +181,7 @@ func (v *view) allowed(hosts []lxd.Host) []lxd.Host {
 }
 
 // view reads a cluster that is there, and what makes its machines.
-func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, []owner, error) {
+func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, []controlplane.Owner, error) {
 	v, err := p.viewOf(ctx, key, &objects{})
 	if err != nil {
 		return nil, nil, err
@@ -238,7 +239,7 @@ func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse,
 		if err != nil {
 			return nil, nil, err
 		}
-		use := ImageUse{Owner: o.name(), Image: spec.Image, Architecture: spec.Architecture, InMAAS: true}
+		use := ImageUse{Owner: o.ID(), Image: spec.Image, Architecture: spec.Architecture, InMAAS: true}
 		if spec.IsLXD() {
 			use.Hosts, use.DiskGB = p.imageHosts(ctx, v, o.GetNamespace()), scope.VMSpec(o.GetNamespace(), spec).Disk
 			use.InMAAS = len(use.Hosts) == 0 || len(use.Hosts) < len(v.hosts)
@@ -354,10 +355,10 @@ func ownerOf(m *infrav1.MaasMachine, cluster *clusterv1.Cluster) string {
 		return cluster.Spec.ControlPlaneRef.Kind + "/" + cluster.Spec.ControlPlaneRef.Name
 	}
 	if name := labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
-		return machineDeployment + "/" + name
+		return controlplane.MachineDeployment.Kind + "/" + name
 	}
 	if name := labels[clusterv1.MachineSetNameLabel]; name != "" {
-		return "MachineSet/" + name
+		return controlplane.MachineSet.Kind + "/" + name
 	}
 	return "Machine/" + m.Name
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,12 +27,12 @@ func ControlPlaneTemplate(
 	if !cluster.Spec.ControlPlaneRef.IsDefined() {
 		return clonedTemplate(ctx, c, cluster)
 	}
-	object, err := controlplane.Of(ctx, c, live, cluster)
+	owner, err := controlplane.Of(ctx, c, live, cluster)
 	if err != nil {
 		return "", err
 	}
-	if object != nil {
-		if name := InfrastructureTemplate(object); name != "" {
+	if owner != nil {
+		if name := owner.Template(); name != "" {
 			return name, nil
 		}
 	}
@@ -55,22 +54,6 @@ func clonedTemplate(ctx context.Context, c client.Client, cluster *clusterv1.Clu
 		}
 	}
 	return name, nil
-}
-
-// InfrastructureTemplate returns the name of the MaasMachineTemplate that a control plane uses, or "": where Cluster
-// API's contract has it, in either version, and where providers have it that are older than the contract.
-func InfrastructureTemplate(controlPlane *unstructured.Unstructured) string {
-	for _, path := range [][]string{
-		{"spec", "machineTemplate", "spec", "infrastructureRef"}, {"spec", "machineTemplate", "infrastructureRef"},
-		{"spec", "machineTemplate", "infrastructureTemplate"}, {"spec", "infrastructureTemplate"},
-		{"spec", "infrastructureRef"},
-	} {
-		ref, _, _ := unstructured.NestedStringMap(controlPlane.Object, path...)
-		if name := MachineTemplate(ref); name != "" {
-			return name
-		}
-	}
-	return ""
 }
 
 // Peers returns those of a cluster's machines that others of its control plane, or of its workers, are kept apart from:

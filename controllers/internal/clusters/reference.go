@@ -3,7 +3,6 @@
 package clusters
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,9 +21,8 @@ import (
 
 // The kinds that references of Cluster API lead to.
 const (
-	maasClusterKind  = "MaasCluster"
-	maasMachineKind  = "MaasMachine"
-	maasTemplateKind = "MaasMachineTemplate"
+	maasClusterKind = "MaasCluster"
+	maasMachineKind = "MaasMachine"
 )
 
 // MaasClusterKey returns which MaasCluster is the infrastructure of a Cluster. It is false if none is: the Cluster's
@@ -161,11 +159,9 @@ func IsOwnedBy(object metav1.Object, kind schema.GroupKind, owner metav1.Object)
 
 // The kinds of owners that something is decided by.
 var (
-	ClusterKind           = clusterv1.GroupVersion.WithKind("Cluster").GroupKind()
-	MachineKind           = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
-	MachineSetKind        = clusterv1.GroupVersion.WithKind("MachineSet").GroupKind()
-	MachineDeploymentKind = clusterv1.GroupVersion.WithKind("MachineDeployment").GroupKind()
-	MaasMachineKind       = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()
+	ClusterKind     = clusterv1.GroupVersion.WithKind("Cluster").GroupKind()
+	MachineKind     = clusterv1.GroupVersion.WithKind("Machine").GroupKind()
+	MaasMachineKind = infrav1.GroupVersion.WithKind(maasMachineKind).GroupKind()
 )
 
 // IsOwner reports whether a reference is to an object of a kind, and not to an earlier one of its name, or to another
@@ -184,15 +180,4 @@ func OwnersOf(object metav1.Object, kind schema.GroupKind) []metav1.OwnerReferen
 func IsOfKind(ref metav1.OwnerReference, kind schema.GroupKind) bool {
 	version, err := schema.ParseGroupVersion(ref.APIVersion)
 	return err == nil && version.Group == kind.Group && ref.Kind == kind.Kind
-}
-
-// MachineTemplate returns the name in a reference to a MaasMachineTemplate, in either version of Cluster API's
-// contract; "" if the reference is to another kind.
-func MachineTemplate(ref map[string]string) string {
-	version, err := schema.ParseGroupVersion(ref["apiVersion"])
-	group := cmp.Or(ref["apiGroup"], version.Group, infrav1.GroupVersion.Group)
-	if err != nil || ref["kind"] != maasTemplateKind || group != infrav1.GroupVersion.Group {
-		return ""
-	}
-	return ref["name"]
 }

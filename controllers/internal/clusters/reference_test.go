@@ -49,25 +49,6 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-func TestReferencesToTemplates(t *testing.T) {
-	for name, tc := range map[string]struct {
-		ref  map[string]string
-		want string
-	}{
-		"by group":         {map[string]string{"apiGroup": ourGroup, "kind": "MaasMachineTemplate", "name": "a"}, "a"},
-		"by version":       {map[string]string{"apiVersion": ourGroup + "/v1beta1", "kind": "MaasMachineTemplate", "name": "a"}, "a"},
-		"another group":    {map[string]string{"apiGroup": otherGroup, "kind": "MaasMachineTemplate", "name": "a"}, ""},
-		"in another's":     {map[string]string{"apiVersion": otherGroup + "/v1", "kind": "MaasMachineTemplate", "name": "a"}, ""},
-		"another kind":     {map[string]string{"apiGroup": ourGroup, "kind": "DockerMachineTemplate", "name": "a"}, ""},
-		"a broken version": {map[string]string{"apiVersion": "a/b/c", "kind": "MaasMachineTemplate", "name": "a"}, ""},
-		"no reference":     {nil, ""},
-	} {
-		if got := MachineTemplate(tc.ref); got != tc.want {
-			t.Errorf("%s: the template is %q, want %q", name, got, tc.want)
-		}
-	}
-}
-
 // Other projects have a kind Cluster as well.
 func TestOwnersAreClusterAPIs(t *testing.T) {
 	object := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane says whether a control plane and its Machines are healthy, by what Cluster API says of them.
+// Package controlplane reads what makes Machines, and says whether a control plane and its Machines are healthy, by what
+// Cluster API says of them.
 package controlplane
 
 import (
@@ -22,18 +23,16 @@ import (
 )
 
 // Of returns the control plane of a Cluster, of any kind; see Get.
-func Of(
-	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster,
-) (*unstructured.Unstructured, error) {
+func Of(ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster) (*Owner, error) {
 	ref := cluster.Spec.ControlPlaneRef
 	return Get(ctx, c, live, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind},
 		client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name})
 }
 
-// Get returns an object of any kind, which live reads; nil if there is none, or none that the provider may read.
+// Get returns an owner of any kind, which live reads; nil if there is none, or none that the provider may read.
 func Get(
 	ctx context.Context, c client.Client, live client.Reader, kind schema.GroupKind, key client.ObjectKey,
-) (*unstructured.Unstructured, error) {
+) (*Owner, error) {
 	object := &unstructured.Unstructured{}
 	mapping, err := c.RESTMapper().RESTMapping(kind)
 	if err == nil {
@@ -46,7 +45,7 @@ func Get(
 	case err != nil:
 		return nil, fmt.Errorf("reading the %s %s: %w", kind.Kind, key, err)
 	}
-	return object, nil
+	return &Owner{object}, nil
 }
 
 // MachineHealth are the conditions of a control plane's Machine that must be True where it has them.
@@ -112,13 +111,12 @@ func Quorum(
 	if why := quorum(others, down); why != "" || len(others) == 0 { // Without others it can't be worse without it.
 		return why, nil
 	}
-	object, err := Of(ctx, c, live, cluster)
-	if err != nil || object == nil {
+	owner, err := Of(ctx, c, live, cluster)
+	if err != nil || owner == nil {
 		return "", err
 	}
-	said, _ := conditions.UnstructuredGetAll(object) // Without any it is not healthy.
-	if why := Sickness(said, true); why != "" {
-		return fmt.Sprintf("%s %s is not healthy: %s", object.GetKind(), object.GetName(), why), nil
+	if why := Sickness(owner.Conditions(), true); why != "" {
+		return fmt.Sprintf("%s %s is not healthy: %s", owner.GetKind(), owner.GetName(), why), nil
 	}
 	return "", nil
 }
