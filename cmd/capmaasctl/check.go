@@ -93,14 +93,7 @@ func (o *options) addApplyFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) addLXDFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.node.StorageBackend, "storage-backend", o.node.StorageBackend,
-		"Driver of the storage pool: zfs, btrfs, lvm or dir.")
-	fs.IntVar(&o.node.StorageSizeGB, "storage-size", o.node.StorageSizeGB,
-		"Size of the storage pool in GB. A pool in a directory has none.")
-	fs.StringVar(&o.node.StoragePool, "storage-pool", o.node.StoragePool, "Name of the storage pool.")
-	fs.StringVar(&o.node.NetworkBridge, "network-bridge", o.node.NetworkBridge, "Bridge that the VMs are attached to.")
-	fs.BoolVar(&o.node.CreateBridge, "create-bridge", o.node.CreateBridge,
-		"The bridge is to be one that LXD makes and manages, where there is none.")
+	o.node.AddFlags(fs)
 	addProjectFlag(fs, &o.node.Project)
 	fs.StringVar(&o.node.ListenAddress, "listen", o.node.ListenAddress, "Address that MAAS reaches LXD at, as "+
 		"[host]:port. Default: the one that LXD listens on; where there is none, port 8443 of all.")

@@ -84,9 +84,7 @@ func (o *options) wrong(format string, args ...any) {
 func defaultOptions() options {
 	return options{
 		output: "text", timeout: defaultTimeout, port: 8443, project: "maas",
-		node: lxdnode.Config{
-			StoragePool: "default", StorageBackend: "zfs", StorageSizeGB: 50, NetworkBridge: "br0", Project: "maas",
-		},
+		node: lxdnode.Config{Project: lxdnode.DefaultProject},
 	}
 }
 

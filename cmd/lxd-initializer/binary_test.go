@@ -382,7 +382,7 @@ func TestExitCodes(t *testing.T) {
 		{"version", []string{"--version"}, 0, version},
 		{"help", []string{"--help"}, 0, "--node-name"},
 		{"no such flag", []string{"--nonsense"}, 2, "nonsense"},
-		{"settings", []string{"--storage-size=much"}, 2, "NODE_NAME"},
+		{"settings", []string{"--storage-size=0"}, 2, "NODE_NAME"},
 		{
 			"address in use",
 			[]string{"--node-name=node", "--maas-endpoint=http://127.0.0.1/MAAS", "--health-addr=" + listener.Addr().String(), "--metrics-addr=127.0.0.1:0"}, 1,

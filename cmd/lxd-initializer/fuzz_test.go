@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // FuzzOptions parses any flags and variables: either they can be used, or each complaint names a setting. None contains
@@ -48,12 +50,9 @@ func FuzzOptions(f *testing.F) {
 
 func checkComplaint(t *testing.T, err error, key string) {
 	t.Helper()
-	var wrong settingsError
-	if errors.As(err, &wrong) {
-		for _, one := range wrong {
-			if one.Variable == "" || one.Problem == "" {
-				t.Errorf("%+v says nothing", one)
-			}
+	for _, part := range guard.Parts(errors.Unwrap(err)) {
+		if one, is := errors.AsType[*settingError](part); is && (one.variable == "" || one.problem == "") {
+			t.Errorf("%+v says nothing", one)
 		}
 	}
 	if len(key) > 40 && strings.Contains(err.Error(), key) {

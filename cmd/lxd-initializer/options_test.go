@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // valid is the least that has to be set.
@@ -110,14 +113,11 @@ func TestAddresses(t *testing.T) {
 }
 
 // names are the variables that an error complains about.
-func names(err error) []string {
-	var wrong settingsError
-	if !errors.As(err, &wrong) {
-		return nil
-	}
-	var all []string
-	for _, one := range wrong {
-		all = append(all, one.Variable)
+func names(err error) (all []string) {
+	for _, part := range guard.Parts(errors.Unwrap(err)) {
+		if one, is := errors.AsType[*settingError](part); is {
+			all = append(all, one.variable)
+		}
 	}
 	return all
 }
@@ -137,12 +137,13 @@ func TestEverySettingThatIsWrongIsNamedAtOnce(t *testing.T) {
 		"ZONE": "a/b", "RESOURCE_POOL": "-", "POD_NAMESPACE": "No", "CHECK_INTERVAL": "1", "HEALTH_ADDR": "9440", "METRICS_ADDR": "8080:",
 		"LOG_LEVEL": "loud", "LOG_FORMAT": "xml",
 	}
-	var opts options
-	for _, s := range opts.settings() {
-		if _, there := env[s.env()]; !there {
-			t.Errorf("there is no bad value for %s", s.env())
+	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
+	new(options).addFlags(settings)
+	settings.VisitAll(func(f *pflag.Flag) {
+		if _, there := env[variable(f.Name)]; !there {
+			t.Errorf("there is no bad value for %s", variable(f.Name))
 		}
-	}
+	})
 	_, err := parse(env)
 	got := names(err)
 	for variable := range env {
@@ -167,7 +168,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"nothing is set", map[string]string{"NODE_NAME": "", "MAAS_ENDPOINT": "", "MAAS_API_KEY": ""}, nil, []string{"NODE_NAME", "MAAS_ENDPOINT", "MAAS_API_KEY"}},
 		{"no key file", nil, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY"}},
 		{"a directory for a key file", nil, []string{"--maas-api-key-file=" + nothing}, []string{"MAAS_API_KEY"}},
-		{"flag", nil, []string{"--storage-size=many", "--zone=a/b"}, []string{"STORAGE_SIZE", "ZONE"}},
+		{"flag", nil, []string{"--storage-size=0", "--zone=a/b"}, []string{"ZONE", "STORAGE_SIZE"}},
 		{"one socket is no path", map[string]string{"LXD_SOCKET": "/run/lxd.socket,unix.socket"}, nil, []string{"LXD_SOCKET"}},
 		{"no size", map[string]string{"STORAGE_SIZE": "0"}, nil, []string{"STORAGE_SIZE"}},
 		{"any port", map[string]string{"LXD_LISTEN": ":0"}, nil, []string{"LXD_LISTEN"}},

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
 // Names of the settings, as errors and remedies use them: environment variables of the initializer. Command line
@@ -52,6 +54,16 @@ type Config struct {
 	// ListenAddress is where MAAS reaches LXD (core.https_address): an IP address, or none for all of them, and a port.
 	// Empty: any address that LXD has will do; without one it gets anyListen.
 	ListenAddress string
+}
+
+// AddFlags adds the flags of pool and bridge, with their defaults.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.StorageBackend, "storage-backend", "zfs", "Driver of the storage pool: zfs, btrfs, lvm or dir.")
+	fs.IntVar(&c.StorageSizeGB, "storage-size", 50, "Size of the storage pool in GB. A pool in a directory has none.")
+	fs.StringVar(&c.StoragePool, "storage-pool", DefaultStoragePool, "Name of the storage pool.")
+	fs.StringVar(&c.NetworkBridge, "network-bridge", "br0", "Bridge that the VMs are attached to.")
+	fs.BoolVar(&c.CreateBridge, "create-bridge", false,
+		"The bridge is to be one that LXD makes and manages, where there is none.")
 }
 
 // SettingError is a setting that can't be used.
