@@ -19,6 +19,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
@@ -190,8 +191,8 @@ func (o *options) check(wrong func(variable, problem string)) {
 	}
 	_, err := o.credentials.config()
 	for _, err := range guard.Parts(err) {
-		if credential, is := errors.AsType[*credentialError](err); is {
-			wrong(credential.variable, credential.problem)
+		if field, is := errors.AsType[*maas.ConfigError](err); is {
+			wrong(credentialVariables[field.Field], field.Error())
 		}
 	}
 }

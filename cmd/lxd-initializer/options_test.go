@@ -126,7 +126,7 @@ func TestEverySettingThatIsWrongIsNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	bundle := t.TempDir()
 	if err := errors.Join(
-		os.Mkdir(filepath.Join(bundle, "credentials"), 0o700), os.WriteFile(filepath.Join(bundle, caBundleFile), []byte("no PEM"), 0o600),
+		os.Mkdir(filepath.Join(bundle, "credentials"), 0o700), os.WriteFile(filepath.Join(bundle, "credentials/caBundle"), []byte("no PEM"), 0o600),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -210,8 +210,8 @@ func TestCredentialsComeFromWhereTheyAreGiven(t *testing.T) {
 		}
 		return path
 	}
-	write(endpointFile, "http://in.dir/MAAS\n")
-	write(apiKeyFile, "in:dir:c\n")
+	write("config/maasEndpoint", "http://in.dir/MAAS\n")
+	write("credentials/apiKey", "in:dir:c\n")
 	keyFile := write("key", "in:file:c\n")
 	for _, c := range []struct {
 		name          string

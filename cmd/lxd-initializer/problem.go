@@ -122,7 +122,7 @@ func problemOf(err error) *problem {
 		p.reason = reasonLXDNotInstalled
 	case guard.Is[*lxdnode.Error](err):
 		p.reason, p.permanent = reasonLXDNotReady, lxdnode.Permanent(err)
-	case guard.Is[*credentialError](err):
+	case guard.Is[*maas.ConfigError](err):
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
 	case guard.Is[*vmhosts.AmbiguousError](err):
 		p.reason, p.permanent = reasonAmbiguous, true

@@ -33,7 +33,7 @@ func TestProblems(t *testing.T) {
 		{"no LXD", fmt.Errorf("looking: %w", lxdnode.ErrNotInstalled), corev1.ConditionFalse, reasonLXDNotInstalled, false},
 		{"LXD is not up", &lxdnode.Error{Problem: "no"}, corev1.ConditionFalse, reasonLXDNotReady, false},
 		{"LXD in several ways", errors.Join(&lxdnode.Error{Problem: "no"}, &lxdnode.Error{Problem: "never", Permanent: true}), corev1.ConditionFalse, reasonLXDNotReady, true},
-		{"no credentials", &credentialError{"MAAS_API_KEY", "none"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
+		{"no credentials", &maas.ConfigError{Field: "apiKey", Problem: "none"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
 		{"401", &maas.Error{Kind: maas.Unauthorized, Message: "&hush"}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
 		{"403", &maas.Error{Kind: maas.Forbidden}, corev1.ConditionUnknown, infrav1.CredentialsInvalidReason, true},
 		{"400", &maas.Error{Kind: maas.Invalid}, corev1.ConditionFalse, infrav1.MAASRefusedReason, true},

@@ -179,7 +179,7 @@ func newBed(t *testing.T, wrap ...func(http.Handler) http.Handler) *bed {
 
 func (b *bed) writeCredentials(key string) {
 	b.t.Helper()
-	for file, content := range map[string]string{endpointFile: b.endpoint, apiKeyFile: key} {
+	for file, content := range map[string]string{"config/maasEndpoint": b.endpoint, "credentials/apiKey": key} {
 		path := filepath.Join(b.dir, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			b.t.Fatal(err)

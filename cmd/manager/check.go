@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -110,12 +107,11 @@ func checkKubernetes(context.Context, options) (string, error) {
 
 // checkMAAS checks that MAAS accepts the manager's own credentials, if it has any.
 func checkMAAS(ctx context.Context, opts options) (string, error) {
-	if !given(opts.reconcile.Credentials.Dir, "config/maasEndpoint") &&
-		!given(opts.reconcile.Credentials.Dir, "credentials/apiKey") {
-		return "the manager has no credentials of its own: each MaasCluster has to name a Secret in spec.credentialsRef", nil
-	}
 	config, err := opts.reconcile.Credentials.Read()
-	if err != nil {
+	switch {
+	case err != nil && config.Endpoint == "" && config.APIKey == "":
+		return err.Error(), nil // Each MaasCluster has to name a Secret.
+	case err != nil:
 		return "", err
 	}
 	api, err := maas.NewClient(config)
@@ -166,9 +162,4 @@ func uses(ctx context.Context, api *maas.Client) (string, error) {
 			"(docs/security.md)")
 	}
 	return "which is for: " + strings.Join(list.Each(may, func(f rights.Finding) string { return f.What }), "; "), nil
-}
-
-func given(dir, name string) bool {
-	_, err := os.Stat(filepath.Join(dir, name))
-	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -8,9 +8,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -33,6 +36,30 @@ type ConfigError struct {
 
 // Error names the field and the remedy, never the value.
 func (e *ConfigError) Error() string { return e.Field + ": " + e.Problem }
+
+// ReadConfig returns an identity with what is given, and with what is not from the files of a directory:
+// config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle. The error holds a *ConfigError for each
+// file that can't be read.
+func ReadConfig(dir string, given Config) (Config, error) {
+	var errs []error
+	read := func(field, name string) []byte {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil && !(field == "caBundle" && errors.Is(err, fs.ErrNotExist)) {
+			errs = append(errs, &ConfigError{field, err.Error()})
+		}
+		return content
+	}
+	if given.Endpoint == "" {
+		given.Endpoint = strings.TrimSpace(string(read("endpoint", "config/maasEndpoint")))
+	}
+	if given.APIKey == "" {
+		given.APIKey = strings.TrimSpace(string(read("apiKey", "credentials/apiKey")))
+	}
+	if len(given.CABundle) == 0 {
+		given.CABundle = read("caBundle", "credentials/caBundle")
+	}
+	return given, errors.Join(errs...)
+}
 
 // ID is different for each identity and does not reveal the key.
 func (c Config) ID() string {

@@ -8,10 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -71,26 +68,14 @@ func (m ManagerCredentials) config(namespace, field string) (maas.Config, error)
 	return m.Read()
 }
 
-// Read reads the credentials. *CredentialsError: there are none.
+// Read reads the credentials. *CredentialsError: one can't be read; the others are returned.
 func (m ManagerCredentials) Read() (maas.Config, error) {
 	if m.Given != nil {
 		return *m.Given, nil
 	}
-	var errs []error
-	read := func(name string, optional bool) []byte {
-		content, err := os.ReadFile(filepath.Join(m.Dir, name))
-		if err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
-			errs = append(errs, fmt.Errorf("%s is not there", name))
-		}
-		return content
-	}
-	config := maas.Config{
-		Endpoint: strings.TrimSpace(string(read("config/maasEndpoint", false))),
-		APIKey:   strings.TrimSpace(string(read("credentials/apiKey", false))),
-		CABundle: read("credentials/caBundle", true),
-	}
-	if err := errors.Join(errs...); err != nil {
-		return maas.Config{}, &CredentialsError{
+	config, err := maas.ReadConfig(m.Dir, maas.Config{})
+	if err != nil {
+		return config, &CredentialsError{
 			Source: "the manager has no MAAS credentials of its own; set spec.credentialsRef, or maas.endpoint and " +
 				"maas.apiKey of the chart",
 			cause: oneLine(err),
