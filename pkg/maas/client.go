@@ -104,9 +104,8 @@ func (c *Client) StateChanged() <-chan struct{} { return c.circuit.StateChanged(
 type call struct {
 	method   string
 	endpoint string     // pattern for metrics and errors, for example machines/{id}/
-	args     []string   // values of the pattern's {...}, in order: ids, which need no escaping
+	path     string     // the endpoint with its values
 	op       string     // MAAS's op, or ""
-	query    url.Values // for DELETE
 	params   url.Values // GET: the query; POST and PUT: the form
 	content  []byte     // PUT: the body, instead of a form
 	slow     bool       // MAAS responds only after it did the work
@@ -114,14 +113,49 @@ type call struct {
 	permit   Permit     // needed by calls that change MAAS
 }
 
-// path fills the endpoint's placeholders.
-func (c call) path() string {
-	path := c.endpoint
-	for _, arg := range c.args {
+// on begins a call. values are those of the endpoint's {...}, in order: names and numbers, which need no escaping.
+func on(endpoint string, values ...any) call {
+	path := endpoint
+	for _, value := range values {
 		start, end := strings.Index(path, "{"), strings.Index(path, "}")
-		path = path[:start] + arg + path[end+1:]
+		path = path[:start] + fmt.Sprint(value) + path[end+1:]
 	}
-	return path
+	return call{endpoint: endpoint, path: path}
+}
+
+func (c call) get() call { return c.query("", nil) }
+
+// query is a GET with an op or parameters.
+func (c call) query(op string, params url.Values) call {
+	c.method, c.op, c.params = http.MethodGet, op, params
+	return c
+}
+
+func (c call) post(permit Permit, op string, form url.Values) call {
+	c.method, c.permit, c.op, c.params = http.MethodPost, permit, op, form
+	return c
+}
+
+func (c call) put(permit Permit, form url.Values) call {
+	c.method, c.permit, c.params = http.MethodPut, permit, form
+	return c
+}
+
+func (c call) remove(permit Permit) call {
+	c.method, c.permit = http.MethodDelete, permit
+	return c
+}
+
+// slowly is for what MAAS responds to only after it did the work.
+func (c call) slowly() call {
+	c.slow = true
+	return c
+}
+
+// asList is for lists of machines.
+func (c call) asList() call {
+	c.list = true
+	return c
 }
 
 // timeout returns how long MAAS may take for the call.
@@ -270,7 +304,7 @@ func (c call) secrets() []string {
 // send hands the call to gomaasapi, which signs it. Its result is not used: the exchange decodes the response.
 func (c *Client) send(exchange *exchange, call call) error {
 	api := gomaasapi.Client{APIURL: c.api.APIURL, Signer: c.api.Signer, HTTPClient: exchange.client()}
-	uri := &url.URL{Path: call.path(), RawQuery: call.query.Encode()}
+	uri := &url.URL{Path: call.path}
 	var err error
 	switch call.method {
 	case http.MethodGet:

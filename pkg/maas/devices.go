@@ -4,7 +4,6 @@ package maas
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 )
 
@@ -46,7 +45,7 @@ type CreateDeviceParams struct {
 func (c *Client) CreateDevice(ctx context.Context, permit Permit, p CreateDeviceParams) (*Device, error) {
 	form := formOf("hostname", p.Hostname, "zone", p.Zone, "domain", p.Domain, "description", p.Description)
 	form["mac_addresses"] = p.MACAddresses
-	return askFor[Device](ctx, c, call{method: http.MethodPost, endpoint: "devices/", params: form, permit: permit})
+	return askFor[Device](ctx, c, on("devices/").post(permit, "", form))
 }
 
 // DeviceFilter limits a list of devices; empty fields don't. Values of one field are alternatives.
@@ -57,12 +56,12 @@ type DeviceFilter struct {
 // ListDevices returns the devices that the key's user sees (GET devices/): his own, and all if he may see them.
 func (c *Client) ListDevices(ctx context.Context, f DeviceFilter) ([]*Device, error) {
 	filter := MachineFilter{SystemIDs: f.SystemIDs, Hostnames: f.Hostnames, MACAddresses: f.MACAddresses}
-	return ask[[]*Device](ctx, c, call{method: http.MethodGet, endpoint: "devices/", params: filter.params(), list: true})
+	return ask[[]*Device](ctx, c, on("devices/").query("", filter.params()).asList())
 }
 
 // GetDevice returns a device, whoever's it is (GET devices/{id}/). NotFound: there is none; machines have other ids.
 func (c *Client) GetDevice(ctx context.Context, systemID string) (*Device, error) {
-	return c.deviceCall(ctx, call{method: http.MethodGet}, systemID)
+	return askFor[Device](ctx, c, on("devices/{id}/", systemID).get())
 }
 
 // AnnotateDevice sets annotations that MAAS shows to users (POST devices/{id}/ op=set_workload_annotations). Conflict
@@ -70,18 +69,12 @@ func (c *Client) GetDevice(ctx context.Context, systemID string) (*Device, error
 func (c *Client) AnnotateDevice(
 	ctx context.Context, permit Permit, systemID string, annotations map[string]string,
 ) (*Device, error) {
-	return c.deviceCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations",
-		params: setAll(url.Values{}, annotations), permit: permit}, systemID)
+	return askFor[Device](ctx, c, on("devices/{id}/", systemID).post(permit, "set_workload_annotations",
+		setAll(url.Values{}, annotations)))
 }
 
 // DeleteDevice deletes a device, and frees its addresses (DELETE devices/{id}/). MAAS gives no id twice. Forbidden: it
 // is another user's.
 func (c *Client) DeleteDevice(ctx context.Context, permit Permit, systemID string) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "devices/{id}/", args: []string{systemID}, permit: permit},
-		nil)
-}
-
-func (c *Client) deviceCall(ctx context.Context, call call, systemID string) (*Device, error) {
-	call.endpoint, call.args = "devices/{id}/", []string{systemID}
-	return askFor[Device](ctx, c, call)
+	return c.do(ctx, on("devices/{id}/", systemID).remove(permit), nil)
 }

@@ -4,7 +4,6 @@ package maas
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -49,8 +48,7 @@ func (r *DNSResource) addresses(wanted func(allocated int) bool) []string {
 // ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not
 // serve the domain.
 func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResource, error) {
-	return ask[[]DNSResource](ctx, c, call{method: http.MethodGet, endpoint: "dnsresources/",
-		params: url.Values{"fqdn": {fqdn}}})
+	return ask[[]DNSResource](ctx, c, on("dnsresources/").query("", url.Values{"fqdn": {fqdn}}))
 }
 
 // CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not
@@ -61,8 +59,7 @@ func (c *Client) CreateDNSResource(
 	form := url.Values{
 		"fqdn": {fqdn}, "ip_addresses": {strings.Join(addresses, " ")}, "address_ttl": {strconv.Itoa(ttl)},
 	}
-	return askFor[DNSResource](ctx, c, call{method: http.MethodPost, endpoint: "dnsresources/", params: form,
-		permit: permit})
+	return askFor[DNSResource](ctx, c, on("dnsresources/").post(permit, "", form))
 }
 
 // UpdateDNSResource replaces a record's addresses (PUT dnsresources/{id}/).
@@ -70,15 +67,10 @@ func (c *Client) UpdateDNSResource(
 	ctx context.Context, permit Permit, id int, addresses []string,
 ) (*DNSResource, error) {
 	form := url.Values{"ip_addresses": {strings.Join(addresses, " ")}}
-	return askFor[DNSResource](ctx, c, dnsResourceCall(permit, http.MethodPut, id, form))
+	return askFor[DNSResource](ctx, c, on("dnsresources/{id}/", id).put(permit, form))
 }
 
 // DeleteDNSResource removes a record (DELETE dnsresources/{id}/).
 func (c *Client) DeleteDNSResource(ctx context.Context, permit Permit, id int) error {
-	return c.do(ctx, dnsResourceCall(permit, http.MethodDelete, id, nil), nil)
-}
-
-func dnsResourceCall(permit Permit, method string, id int, form url.Values) call {
-	return call{method: method, endpoint: "dnsresources/{id}/", args: []string{strconv.Itoa(id)}, params: form,
-		permit: permit}
+	return c.do(ctx, on("dnsresources/{id}/", id).remove(permit), nil)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"maps"
 	"math"
-	"net/http"
 	"path"
 	"slices"
 	"strconv"
@@ -70,8 +69,7 @@ func (c *Client) ListImages(ctx context.Context) ([]Image, error) {
 
 // GetImage returns an image with its files (GET boot-resources/{id}/).
 func (c *Client) GetImage(ctx context.Context, id int) (ImageDetail, error) {
-	return ask[ImageDetail](ctx, c, call{method: http.MethodGet, endpoint: "boot-resources/{id}/",
-		args: []string{strconv.Itoa(id)}})
+	return ask[ImageDetail](ctx, c, on("boot-resources/{id}/", id).get())
 }
 
 // CreateImageParams are the parameters of a new image.
@@ -94,8 +92,7 @@ type CreateImageParams struct {
 func (c *Client) CreateImage(ctx context.Context, permit Permit, p CreateImageParams) (ImageDetail, error) {
 	params := formOf("name", p.Name, "architecture", p.Architecture, "filetype", cmp.Or(p.FileType, "tgz"),
 		"sha256", p.SHA256, "size", strconv.FormatInt(p.Size, 10), "title", p.Title, "base_image", p.BaseImage)
-	return ask[ImageDetail](ctx, c, call{method: http.MethodPost, endpoint: "boot-resources/", params: params, slow: true,
-		permit: permit})
+	return ask[ImageDetail](ctx, c, on("boot-resources/").post(permit, "", params).slowly())
 }
 
 // UploadImagePiece appends a piece to a file (PUT boot-resources/{id}/upload/{file}/, for administrators). MAAS does
@@ -103,18 +100,15 @@ func (c *Client) CreateImage(ctx context.Context, permit Permit, p CreateImagePa
 // is complete, would be longer than it was said to be, or does not have its sha256, and the piece was not appended; or
 // the disk is full. With the last piece, MAAS reads the whole file once more.
 func (c *Client) UploadImagePiece(ctx context.Context, permit Permit, imageID, fileID int, piece []byte) error {
-	return c.do(ctx, call{
-		method: http.MethodPut, endpoint: "boot-resources/{id}/upload/{file}/",
-		args:    []string{strconv.Itoa(imageID), strconv.Itoa(fileID)},
-		content: piece, slow: true, permit: permit,
-	}, nil)
+	upload := on("boot-resources/{id}/upload/{file}/", imageID, fileID).put(permit, nil).slowly()
+	upload.content = piece
+	return c.do(ctx, upload, nil)
 }
 
 // DeleteImage deletes an image with its files (DELETE boot-resources/{id}/, for administrators). MAAS has no 404 for an
 // image that is gone: the error is Unavailable.
 func (c *Client) DeleteImage(ctx context.Context, permit Permit, id int) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "boot-resources/{id}/", args: []string{strconv.Itoa(id)},
-		slow: true, permit: permit}, nil)
+	return c.do(ctx, on("boot-resources/{id}/", id).remove(permit).slowly(), nil)
 }
 
 // CountRegionControllers returns how many region controllers MAAS has, for administrators (GET regioncontrollers/).

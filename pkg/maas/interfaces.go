@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -135,10 +134,7 @@ func (c *Client) CreateInterface(
 		}
 	}
 	setAll(form, spec.Params)
-	return askFor[Interface](ctx, c, call{
-		method: http.MethodPost, endpoint: "nodes/{id}/interfaces/", args: []string{systemID}, op: "create_" + spec.Type,
-		params: form, permit: permit,
-	})
+	return askFor[Interface](ctx, c, on("nodes/{id}/interfaces/", systemID).post(permit, "create_"+spec.Type, form))
 }
 
 // InterfaceUpdate is a change of an interface; nil leaves a value, 0 removes it.
@@ -147,6 +143,8 @@ type InterfaceUpdate struct {
 	VLANID *int
 	Params InterfaceParams
 }
+
+const interfaceEndpoint = "nodes/{id}/interfaces/{id}/"
 
 // UpdateInterface changes an interface (PUT nodes/{id}/interfaces/{id}/). With another VLAN it loses its links. An MTU
 // is also raised in what the interface contains, and lowered in what is on it. Errors: as with CreateInterface;
@@ -161,16 +159,13 @@ func (c *Client) UpdateInterface(
 		}
 	}
 	setAll(form, update.Params)
-	return c.interfaceCall(ctx, call{method: http.MethodPut, params: form, permit: permit}, systemID, interfaceID)
+	return askFor[Interface](ctx, c, on(interfaceEndpoint, systemID, interfaceID).put(permit, form))
 }
 
 // DeleteInterface deletes an interface, and what contains nothing else (DELETE nodes/{id}/interfaces/{id}/). NotFound:
 // there is no such interface. Conflict: the machine is not New, Ready, Allocated or Broken.
 func (c *Client) DeleteInterface(ctx context.Context, permit Permit, systemID string, interfaceID int) error {
-	return c.do(ctx, call{
-		method: http.MethodDelete, endpoint: "nodes/{id}/interfaces/{id}/",
-		args: []string{systemID, strconv.Itoa(interfaceID)}, permit: permit,
-	}, nil)
+	return c.do(ctx, on(interfaceEndpoint, systemID, interfaceID).remove(permit), nil)
 }
 
 // Link connects an interface to a subnet.
@@ -218,8 +213,7 @@ func (c *Client) LinkSubnet(
 ) (*Interface, error) {
 	form := formOf("mode", p.Mode, "subnet", cmp.Or(p.Subnet, number(p.SubnetID)), "ip_address", p.IPAddress,
 		"force", yes(p.Replace))
-	return c.interfaceCall(ctx, call{method: http.MethodPost, op: "link_subnet", params: form, permit: permit}, systemID,
-		interfaceID)
+	return askFor[Interface](ctx, c, on(interfaceEndpoint, systemID, interfaceID).post(permit, "link_subnet", form))
 }
 
 // UnlinkSubnet removes a link (POST nodes/{id}/interfaces/{id}/ op=unlink_subnet). Invalid, with the field id: there is
@@ -227,17 +221,11 @@ func (c *Client) LinkSubnet(
 func (c *Client) UnlinkSubnet(
 	ctx context.Context, permit Permit, systemID string, interfaceID, linkID int,
 ) (*Interface, error) {
-	return c.interfaceCall(ctx, call{method: http.MethodPost, op: "unlink_subnet",
-		params: url.Values{"id": {strconv.Itoa(linkID)}}, permit: permit}, systemID, interfaceID)
-}
-
-func (c *Client) interfaceCall(ctx context.Context, call call, systemID string, id int) (*Interface, error) {
-	call.endpoint, call.args = "nodes/{id}/interfaces/{id}/", []string{systemID, strconv.Itoa(id)}
-	return askFor[Interface](ctx, c, call)
+	form := url.Values{"id": {strconv.Itoa(linkID)}}
+	return askFor[Interface](ctx, c, on(interfaceEndpoint, systemID, interfaceID).post(permit, "unlink_subnet", form))
 }
 
 // ListVLANs returns the VLANs of a fabric (GET fabrics/{id}/vlans/).
 func (c *Client) ListVLANs(ctx context.Context, fabricID int) ([]VLAN, error) {
-	return ask[[]VLAN](ctx, c, call{method: http.MethodGet, endpoint: "fabrics/{id}/vlans/",
-		args: []string{strconv.Itoa(fabricID)}})
+	return ask[[]VLAN](ctx, c, on("fabrics/{id}/vlans/", fabricID).get())
 }

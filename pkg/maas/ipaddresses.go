@@ -4,9 +4,7 @@ package maas
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
-	"strconv"
 )
 
 // IPAddress is an address that MAAS knows.
@@ -28,16 +26,14 @@ type ReserveParams struct {
 // full.
 func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReserveParams) (IPAddress, error) {
 	form := formOf("ip", p.IP, "subnet", p.Subnet, "hostname", p.FQDN)
-	return ask[IPAddress](ctx, c, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "reserve", params: form,
-		permit: permit})
+	return ask[IPAddress](ctx, c, on("ipaddresses/").post(permit, "reserve", form))
 }
 
 // ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's
 // user. With force, which is for administrators, it may be another user's, or be used in another way.
 func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, force bool) error {
 	form := formOf("ip", ip, "force", yes(force))
-	return c.do(ctx, call{method: http.MethodPost, endpoint: "ipaddresses/", op: "release", params: form, permit: permit},
-		nil)
+	return c.do(ctx, on("ipaddresses/").post(permit, "release", form), nil)
 }
 
 // Types of an IPRange.
@@ -82,7 +78,7 @@ type SubnetAddress struct {
 
 // SubnetAddresses returns the addresses of a subnet that something has (GET subnets/{id}/ op=ip_addresses).
 func (c *Client) SubnetAddresses(ctx context.Context, subnetID int) ([]SubnetAddress, error) {
-	return askSubnet[SubnetAddress](ctx, c, subnetID, "ip_addresses")
+	return ask[[]SubnetAddress](ctx, c, on("subnets/{id}/", subnetID).query("ip_addresses", nil))
 }
 
 // PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
@@ -100,17 +96,12 @@ func (r Range) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.En
 
 // UsedRanges returns the used ranges of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
 func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
-	return askSubnet[Range](ctx, c, subnetID, "reserved_ip_ranges")
+	return ask[[]Range](ctx, c, on("subnets/{id}/", subnetID).query("reserved_ip_ranges", nil))
 }
 
 // FreeRanges returns the free ranges of a subnet (GET subnets/{id}/ op=unreserved_ip_ranges).
 func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) {
-	return askSubnet[Range](ctx, c, subnetID, "unreserved_ip_ranges")
-}
-
-func askSubnet[T any](ctx context.Context, c *Client, subnetID int, op string) ([]T, error) {
-	return ask[[]T](ctx, c, call{method: http.MethodGet, endpoint: "subnets/{id}/",
-		args: []string{strconv.Itoa(subnetID)}, op: op})
+	return ask[[]Range](ctx, c, on("subnets/{id}/", subnetID).query("unreserved_ip_ranges", nil))
 }
 
 func isBetween(ip netip.Addr, start, end string) bool {

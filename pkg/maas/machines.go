@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -283,14 +282,13 @@ func JoinFilters(filters []MachineFilter) []MachineFilter {
 // ListMachines returns the machines that match a filter (GET machines/). An unknown agent name or hostname gives an
 // empty list.
 func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Machine, error) {
-	return ask[[]*Machine](ctx, c, call{method: http.MethodGet, endpoint: "machines/", params: filter.params(),
-		list: true})
+	return ask[[]*Machine](ctx, c, on("machines/").query("", filter.params()).asList())
 }
 
 // AllMachines returns all machines but those of which MAAS's list says what no machine is (GET machines/): they keep
 // nobody from the others.
 func (c *Client) AllMachines(ctx context.Context) ([]*Machine, error) {
-	rows, err := ask[machineRows](ctx, c, call{method: http.MethodGet, endpoint: "machines/", list: true})
+	rows, err := ask[machineRows](ctx, c, on("machines/").get().asList())
 	machines := list.Each(rows, func(row machineRow) *Machine { return row.machine })
 	return slices.DeleteFunc(machines, func(m *Machine) bool { return m == nil }), err
 }
@@ -325,8 +323,8 @@ type Instance struct {
 // administrators): all, or those of the ids. Of VMs that MAAS composed on VM hosts it still tells when it has no VM
 // hosts any more. The parameters also hold credentials; nothing else is read.
 func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string]Instance, error) {
-	return ask[map[string]Instance](ctx, c, call{method: http.MethodGet, endpoint: "machines/", op: "power_parameters",
-		params: url.Values{"id": systemIDs}, list: true})
+	ids := url.Values{"id": systemIDs}
+	return ask[map[string]Instance](ctx, c, on("machines/").query("power_parameters", ids).asList())
 }
 
 // InstanceNames returns the names of VMs on their LXD hosts, by system id: see Instances. Forbidden: the key's user may
@@ -348,7 +346,7 @@ func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[str
 
 // GetMachine returns a machine (GET machines/{id}/), or NotFound.
 func (c *Client) GetMachine(ctx context.Context, systemID string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodGet}, systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).get())
 }
 
 // AllocateParams are the constraints of op=allocate; zero values don't constrain.
@@ -369,8 +367,7 @@ type AllocateParams struct {
 // AllocateMachine takes a machine (POST machines/ op=allocate). Conflict: none fits. With neither SystemID nor all VM
 // hosts in NotOnVMHosts, MAAS composes a VM when no machine fits.
 func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateParams) (*Machine, error) {
-	return askFor[Machine](ctx, c, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: p.form(),
-		slow: true, permit: permit})
+	return askFor[Machine](ctx, c, on("machines/").post(permit, "allocate", p.form()).slowly())
 }
 
 // PickMachine returns the machine that AllocateMachine would take now, and takes nothing (POST machines/ op=allocate
@@ -378,8 +375,7 @@ func (c *Client) AllocateMachine(ctx context.Context, permit Permit, p AllocateP
 func (c *Client) PickMachine(ctx context.Context, p AllocateParams) (*Machine, error) {
 	form := p.form()
 	form.Set("dry_run", "true")
-	return askFor[Machine](ctx, c, call{method: http.MethodPost, endpoint: "machines/", op: "allocate", params: form,
-		slow: true, permit: pickPermit})
+	return askFor[Machine](ctx, c, on("machines/").post(pickPermit, "allocate", form).slowly())
 }
 
 // NotOnVMHostsField is the field in which MAAS gets AllocateParams.NotOnVMHosts: Invalid names it if MAAS has not those
@@ -433,8 +429,7 @@ func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID stri
 	form := formOf("agent_name", p.AgentName, "distro_series", p.DistroSeries, "comment", p.Comment,
 		"user_data", base64.StdEncoding.EncodeToString(p.UserData), "ephemeral_deploy", yes(p.InMemory),
 		"hwe_kernel", p.Kernel, "enable_kernel_crash_dump", yes(p.KernelCrashDump), "enable_hw_sync", yes(p.HardwareSync))
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "deploy", params: form, slow: true, permit: permit},
-		systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "deploy", form).slowly())
 }
 
 // Erase is how a release erases the machine's disks.
@@ -474,29 +469,28 @@ func (c *Client) ReleaseMachine(
 		form.Set("secure_erase", strconv.FormatBool(p.Erase == EraseSecure))
 		form.Set("quick_erase", strconv.FormatBool(p.Erase == EraseQuick))
 	}
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "release", params: form, slow: true,
-		permit: permit.Permit()}, systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit.Permit(), "release", form).slowly())
 }
 
 // AbortMachine stops the current operation of a machine (POST machines/{id}/ op=abort): commissioning, testing, a
 // deployment or disk erasing. MAAS switches the machine off first; after a test the machine is in the state it had
 // before. Conflict: none of these is under way.
 func (c *Client) AbortMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "abort", params: formOf("comment", comment), slow: true,
-		permit: permit}, systemID)
+	form := formOf("comment", comment)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "abort", form).slowly())
 }
 
 // ExitRescueMode brings a machine out of rescue mode (POST machines/{id}/ op=exit_rescue_mode, for administrators),
 // also after MAAS failed to enter or leave it; the machine returns to its state before. Conflict: the state does not
 // allow it.
 func (c *Client) ExitRescueMode(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "exit_rescue_mode", slow: true, permit: permit}, systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "exit_rescue_mode", nil).slowly())
 }
 
 // PowerOffMachine switches a machine off (POST machines/{id}/ op=power_off); the power state follows later.
 func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_off", params: formOf("comment", comment),
-		slow: true, permit: permit}, systemID)
+	form := formOf("comment", comment)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "power_off", form).slowly())
 }
 
 // PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC
@@ -504,15 +498,14 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 // forgets the machine's user data; one that runs in memory is deployed anew without it.
 // Conflict: nobody has acquired the machine.
 func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "power_on", params: formOf("comment", comment),
-		slow: true, permit: permit}, systemID)
+	form := formOf("comment", comment)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "power_on", form).slowly())
 }
 
 // QueryPower makes MAAS ask a machine's BMC, or its host, for the power state (GET machines/{id}/
 // op=query_power_state): PowerOn, PowerOff, PowerError, or PowerUnknown.
 func (c *Client) QueryPower(ctx context.Context, systemID string) (string, error) {
-	power, err := ask[powerAnswer](ctx, c, call{method: http.MethodGet, endpoint: "machines/{id}/",
-		args: []string{systemID}, op: "query_power_state", slow: true})
+	power, err := ask[powerAnswer](ctx, c, on("machines/{id}/", systemID).query("query_power_state", nil).slowly())
 	return power.State, err
 }
 
@@ -526,8 +519,8 @@ type powerAnswer struct {
 func (c *Client) SetWorkloadAnnotations(
 	ctx context.Context, permit Permit, systemID string, annotations map[string]string,
 ) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_workload_annotations",
-		params: setAll(url.Values{}, annotations), permit: permit}, systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "set_workload_annotations",
+		setAll(url.Values{}, annotations)))
 }
 
 // StorageLayout is how MAAS partitions a machine's disks.
@@ -548,27 +541,20 @@ func (c *Client) SetStorageLayout(
 ) (*Machine, error) {
 	form := setAll(url.Values{}, layout.Options)
 	maps.Copy(form, formOf("storage_layout", layout.Name, "root_device", number(layout.RootDevice)))
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "set_storage_layout", params: form, permit: permit},
-		systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "set_storage_layout", form))
 }
 
 // RestoreStorage gives a machine the region's default layout (POST machines/{id}/ op=restore_storage_configuration, for
 // administrators), whatever it had before SetStorageLayout. Conflict: it is neither StatusReady nor
 // StatusFailedTesting.
 func (c *Client) RestoreStorage(ctx context.Context, permit Permit, systemID string) (*Machine, error) {
-	return c.machineCall(ctx, call{method: http.MethodPost, op: "restore_storage_configuration", permit: permit}, systemID)
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "restore_storage_configuration", nil))
 }
 
 // DeleteMachine removes a machine from MAAS and, for a composed VM, the VM from its host (DELETE machines/{id}/). The
 // response does not show whether the VM is really gone.
 func (c *Client) DeleteMachine(ctx context.Context, permit Permit, systemID string) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "machines/{id}/", args: []string{systemID}, slow: true,
-		permit: permit}, nil)
-}
-
-func (c *Client) machineCall(ctx context.Context, call call, systemID string) (*Machine, error) {
-	call.endpoint, call.args = "machines/{id}/", []string{systemID}
-	return askFor[Machine](ctx, c, call)
+	return c.do(ctx, on("machines/{id}/", systemID).remove(permit).slowly(), nil)
 }
 
 // formOf returns a form with names and values, which follow each other. Empty values are left out.

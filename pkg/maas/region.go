@@ -4,7 +4,6 @@ package maas
 
 import (
 	"context"
-	"net/http"
 )
 
 // Subnet is the part of MAAS's subnet object that the provider uses.
@@ -59,7 +58,7 @@ type User struct {
 
 // WhoAmI returns the user of the API key (GET users/ op=whoami).
 func (c *Client) WhoAmI(ctx context.Context) (User, error) {
-	return ask[User](ctx, c, call{method: http.MethodGet, endpoint: "users/", op: "whoami"})
+	return ask[User](ctx, c, on("users/").query("whoami", nil))
 }
 
 type versionAnswer struct {
@@ -70,10 +69,10 @@ const versionEndpoint = "version/"
 
 // Version returns MAAS's version (GET version/, which needs no key).
 func (c *Client) Version(ctx context.Context) (Version, error) {
-	version, err := ask[versionAnswer](ctx, c, call{method: http.MethodGet, endpoint: versionEndpoint})
+	version, err := ask[versionAnswer](ctx, c, on(versionEndpoint).get())
 	return version.Version, err
 }
 
 func askAll[T any](ctx context.Context, c *Client, endpoint string) ([]T, error) {
-	return ask[[]T](ctx, c, call{method: http.MethodGet, endpoint: endpoint})
+	return ask[[]T](ctx, c, on(endpoint).get())
 }

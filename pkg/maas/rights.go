@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
@@ -37,26 +35,20 @@ var probePermit = permit.AnyTime()
 func (c *Client) Entitled(ctx context.Context, e Entitlement) (bool, error) {
 	switch e {
 	case CanEditMachines:
-		return permitted(c.do(ctx, call{
-			method: http.MethodGet, endpoint: "machines/", op: "power_parameters", params: url.Values{"id": {"none"}},
-			list: true,
-		}, nil))
+		return permitted(c.do(ctx, on("machines/").query("power_parameters", url.Values{"id": {"none"}}).asList(), nil))
 	case CanEditGlobalEntities:
-		return permitted(c.do(ctx, call{method: http.MethodGet, endpoint: "commissioning-scripts/"}, nil))
+		return permitted(c.do(ctx, on("commissioning-scripts/").get(), nil))
 	case CanViewGlobalEntities:
 		domains, err := c.ListDomains(ctx)
 		if err != nil || len(domains) == 0 {
 			return false, err
 		}
-		return permitted(c.do(ctx, call{
-			method: http.MethodGet, endpoint: "domains/{id}/", args: []string{strconv.Itoa(domains[0].ID)},
-		}, nil))
+		return permitted(c.do(ctx, on("domains/{id}/", domains[0].ID).get(), nil))
 	case CanViewControllers: // There is at least one.
 		n, err := c.CountRegionControllers(ctx)
 		return n > 0, err
 	case CanEditBootEntities: // An image without a name.
-		return permitted(c.do(ctx, call{method: http.MethodPost, endpoint: "boot-resources/", params: url.Values{},
-			permit: probePermit}, nil))
+		return permitted(c.do(ctx, on("boot-resources/").post(probePermit, "", url.Values{}), nil))
 	}
 	return false, fmt.Errorf("MAAS can't be asked whether it gives %s for all of MAAS", e)
 }
@@ -64,12 +56,12 @@ func (c *Client) Entitled(ctx context.Context, e Entitlement) (bool, error) {
 // EntitledIn reports whether the key's user has an entitlement for the machines of a resource pool, also by one for all
 // of MAAS. NotFound: there is no such pool.
 func (c *Client) EntitledIn(ctx context.Context, e Entitlement, poolID int) (bool, error) {
-	pool := call{endpoint: "resourcepool/{id}/", args: []string{strconv.Itoa(poolID)}}
+	pool := on("resourcepool/{id}/", poolID)
 	switch e {
 	case CanEditMachines: // Who may edit its machines may edit the pool, but not give it such a name.
-		pool.method, pool.params, pool.permit = http.MethodPut, url.Values{"name": {impossibleName}}, probePermit
+		pool = pool.put(probePermit, url.Values{"name": {impossibleName}})
 	case CanViewAvailableMachines:
-		pool.method = http.MethodGet
+		pool = pool.get()
 	default:
 		return false, fmt.Errorf("MAAS can't be asked whether it gives %s for a resource pool", e)
 	}

@@ -24,25 +24,24 @@ func (c *Client) ListTags(ctx context.Context) ([]Tag, error) { return askAll[Ta
 // name. Forbidden: the key's user may not change tags.
 func (c *Client) CreateTag(ctx context.Context, permit Permit, tag Tag) error {
 	form := url.Values{"name": {tag.Name}, "comment": {tag.Comment}}
-	return c.do(ctx, call{method: http.MethodPost, endpoint: "tags/", params: form, permit: permit}, &Tag{})
+	return c.do(ctx, on("tags/").post(permit, "", form), &Tag{})
 }
 
 // CommentTag changes the comment of a tag (PUT tags/{name}/). Forbidden: the key's user may not change tags.
 func (c *Client) CommentTag(ctx context.Context, permit Permit, tag Tag) error {
-	return c.do(ctx, tagCall(tag.Name, call{method: http.MethodPut, params: url.Values{"comment": {tag.Comment}},
-		permit: permit}), &Tag{})
+	return c.do(ctx, on("tags/{name}/", tag.Name).put(permit, url.Values{"comment": {tag.Comment}}), &Tag{})
 }
 
 // DeleteTag deletes a tag; no machine has it from then on (DELETE tags/{name}/). Forbidden: the key's user may not
 // change tags.
 func (c *Client) DeleteTag(ctx context.Context, permit Permit, name string) error {
-	return c.do(ctx, tagCall(name, call{method: http.MethodDelete, permit: permit}), nil)
+	return c.do(ctx, on("tags/{name}/", name).remove(permit), nil)
 }
 
 // TaggedMachines returns the machines that have a tag, as far as MAAS shows them to the key's user (GET tags/{name}/
 // op=machines). NotFound: there is no such tag.
 func (c *Client) TaggedMachines(ctx context.Context, name string) ([]*Machine, error) {
-	return ask[[]*Machine](ctx, c, tagCall(name, call{method: http.MethodGet, op: "machines", list: true}))
+	return ask[[]*Machine](ctx, c, on("tags/{name}/", name).query("machines", nil).asList())
 }
 
 // tagged is how many of the named machines MAAS knows.
@@ -55,8 +54,7 @@ type tagged struct {
 // has the tag already. NotFound: there is no such tag, or no such machine. Forbidden: the key's user may not change
 // tags.
 func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID string) error {
-	put := tagCall(name, call{method: http.MethodPost, op: "update_nodes", params: url.Values{"add": {systemID}},
-		permit: permit})
+	put := on("tags/{name}/", name).post(permit, "update_nodes", url.Values{"add": {systemID}})
 	done, err := ask[tagged](ctx, c, put)
 	if err != nil || *done.Added > 0 {
 		return err
@@ -69,11 +67,6 @@ func (c *Client) TagMachine(ctx context.Context, permit Permit, name, systemID s
 // UntagMachines takes a tag off machines, whoever has them (POST tags/{name}/ op=update_nodes). It is no error if a
 // machine does not have it. NotFound: there is no such tag. Forbidden: the key's user may not change tags.
 func (c *Client) UntagMachines(ctx context.Context, permit Permit, name string, systemIDs []string) error {
-	return c.do(ctx, tagCall(name, call{method: http.MethodPost, op: "update_nodes",
-		params: url.Values{"remove": systemIDs}, permit: permit}), &tagged{})
-}
-
-func tagCall(name string, call call) call {
-	call.endpoint, call.args = "tags/{name}/", []string{name}
-	return call
+	form := url.Values{"remove": systemIDs}
+	return c.do(ctx, on("tags/{name}/", name).post(permit, "update_nodes", form), &tagged{})
 }

@@ -4,7 +4,6 @@ package maas
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 )
@@ -60,7 +59,7 @@ func (c *Client) ListVMHosts(ctx context.Context) ([]VMHost, error) {
 
 // GetVMHost returns a VM host (GET vm-hosts/{id}/). NotFound: it is gone.
 func (c *Client) GetVMHost(ctx context.Context, hostID int) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodGet}, hostID)
+	return ask[VMHost](ctx, c, on("vm-hosts/{id}/", hostID).get())
 }
 
 // ResourcesKnown reports whether MAAS has reached the host and knows its cores and memory, so that VMs can be composed
@@ -80,9 +79,7 @@ type VMHostPower struct {
 
 // VMHostPower returns how MAAS reaches a VM host (GET vm-hosts/{id}/ op=parameters, for administrators).
 func (c *Client) VMHostPower(ctx context.Context, hostID int) (VMHostPower, error) {
-	return ask[VMHostPower](ctx, c, call{
-		method: http.MethodGet, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "parameters",
-	})
+	return ask[VMHostPower](ctx, c, on("vm-hosts/{id}/", hostID).query("parameters", nil))
 }
 
 // VMHostParams are the parameters of creating and updating a VM host; empty fields are left out.
@@ -104,39 +101,31 @@ func (p VMHostParams) form() url.Values {
 func (c *Client) CreateLXDHost(ctx context.Context, permit Permit, p VMHostParams) (VMHost, error) {
 	form := p.form()
 	form.Set("type", VMHostTypeLXD)
-	return ask[VMHost](ctx, c, call{method: http.MethodPost, endpoint: "vm-hosts/", params: form, slow: true,
-		permit: permit})
+	return ask[VMHost](ctx, c, on("vm-hosts/").post(permit, "", form).slowly())
 }
 
 // UpdateVMHost changes a VM host (PUT vm-hosts/{id}/, for administrators); MAAS then refreshes it. Empty fields of p
 // stay unchanged.
 func (c *Client) UpdateVMHost(ctx context.Context, permit Permit, hostID int, p VMHostParams) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPut, params: p.form(), slow: true, permit: permit}, hostID)
+	return ask[VMHost](ctx, c, on("vm-hosts/{id}/", hostID).put(permit, p.form()).slowly())
 }
 
 // RefreshVMHost makes MAAS read the host's resources and VMs again (POST vm-hosts/{id}/ op=refresh, for
 // administrators). Unavailable: MAAS can't reach the host, or the host does not trust MAAS's certificate.
 func (c *Client) RefreshVMHost(ctx context.Context, hostID int) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "refresh", slow: true, permit: refreshPermit}, hostID)
+	return ask[VMHost](ctx, c, on("vm-hosts/{id}/", hostID).post(refreshPermit, "refresh", nil).slowly())
 }
 
 // AddVMHostTag tags a VM host (POST vm-hosts/{id}/ op=add_tag, for administrators); a tag that it already has is no
 // error.
 func (c *Client) AddVMHostTag(ctx context.Context, permit Permit, hostID int, tag string) (VMHost, error) {
-	return c.vmHostCall(ctx, call{method: http.MethodPost, op: "add_tag", params: url.Values{"tag": {tag}},
-		permit: permit}, hostID)
+	return ask[VMHost](ctx, c, on("vm-hosts/{id}/", hostID).post(permit, "add_tag", url.Values{"tag": {tag}}))
 }
 
 // DeleteVMHost makes MAAS forget a VM host and the machines on it (DELETE vm-hosts/{id}/, for administrators). Their
 // VMs stay on the host.
 func (c *Client) DeleteVMHost(ctx context.Context, permit Permit, hostID int) error {
-	return c.do(ctx, call{method: http.MethodDelete, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)},
-		slow: true, permit: permit}, nil)
-}
-
-func (c *Client) vmHostCall(ctx context.Context, call call, hostID int) (VMHost, error) {
-	call.endpoint, call.args = "vm-hosts/{id}/", []string{strconv.Itoa(hostID)}
-	return ask[VMHost](ctx, c, call)
+	return c.do(ctx, on("vm-hosts/{id}/", hostID).remove(permit).slowly(), nil)
 }
 
 // ComposeParams are the parameters of op=compose.
@@ -166,9 +155,6 @@ func (c *Client) Compose(ctx context.Context, permit Permit, hostID int, p Compo
 	form := formOf("hostname", p.Hostname, "cores", number(p.Cores), "memory", number(p.Memory), "storage", p.Storage,
 		"interfaces", p.Interfaces, "zone", strconv.Itoa(p.ZoneID), "pool", strconv.Itoa(p.PoolID),
 		"skip_commissioning", yes(p.SkipCommissioning))
-	composed, err := ask[composeAnswer](ctx, c, call{
-		method: http.MethodPost, endpoint: "vm-hosts/{id}/", args: []string{strconv.Itoa(hostID)}, op: "compose",
-		params: form, slow: true, permit: permit,
-	})
+	composed, err := ask[composeAnswer](ctx, c, on("vm-hosts/{id}/", hostID).post(permit, "compose", form).slowly())
 	return composed.SystemID, err
 }
