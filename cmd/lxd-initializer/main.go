@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -72,19 +73,19 @@ func run(ctx context.Context, opts options) error {
 	events, stopEvents := newRecorder(kube, opts.nodeName)
 	defer stopEvents()
 	a := newAgent(opts, kube, events)
-	health, err := listen("health", opts.healthAddr, a.probes())
+	health, err := net.Listen("tcp", opts.healthAddr)
 	if err != nil {
-		return err
+		return fmt.Errorf("serving health: %w", err)
 	}
-	metrics, err := listen("metrics", opts.metricsAddr, a.metrics.handler())
+	metrics, err := net.Listen("tcp", opts.metricsAddr)
 	if err != nil {
-		return err
+		return fmt.Errorf("serving metrics: %w", err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("Starting", "version", version, "node", opts.nodeName,
 		"health", health.Addr().String(), "metrics", metrics.Addr().String())
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return health.run(ctx) })
-	group.Go(func() error { return metrics.run(ctx) })
+	group.Go(func() error { return serve(ctx, health, a.probes()) })
+	group.Go(func() error { return serve(ctx, metrics, a.metrics.handler()) })
 	group.Go(func() error { return a.run(ctx) })
 	return group.Wait()
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,25 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-const (
-	headerTimeout = 10 * time.Second
-	shutdownGrace = 5 * time.Second
-)
-
-// server serves probes, or Prometheus.
-type server struct {
-	net.Listener
-	http *http.Server
-}
-
-// listen binds an address, so that one that is in use ends the program at its start.
-func listen(what, address string, handler http.Handler) (*server, error) {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("serving %s: %w", what, err)
-	}
-	return &server{listener, &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}}, nil
-}
+const headerTimeout = 10 * time.Second
 
 func (a *agent) probes() http.Handler {
 	probes := http.NewServeMux()
@@ -53,17 +36,12 @@ func (m *metrics) handler() http.Handler {
 	return pages
 }
 
-// run serves until the context ends.
-func (s *server) run(ctx context.Context) error {
-	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(s) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serving on %s: %w", s.Addr(), err)
-	case <-ctx.Done():
+// serve serves pages until the context ends. Requests that are under way then are cut off.
+func serve(ctx context.Context, listener net.Listener, pages http.Handler) error {
+	server := &http.Server{Handler: pages, ReadHeaderTimeout: headerTimeout}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", listener.Addr(), err)
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-	defer cancel()
-	_ = s.http.Shutdown(grace) // Requests that are still under way then are cut off.
 	return nil
 }
