@@ -5,7 +5,6 @@ package lxdhost
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/pem"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -52,7 +52,7 @@ func (o Options) Client() (fingerprint string, ends time.Time) {
 	if err != nil {
 		return "", time.Time{}
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(keys.Leaf.Raw)), keys.Leaf.NotAfter
+	return shared.CertFingerprint(keys.Leaf), keys.Leaf.NotAfter
 }
 
 // Host is a project on an LXD host. It keeps connections for the next call, until Close, and makes new ones when they

@@ -121,6 +121,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// WithPort returns an address with LXD's port, if it has none.
+func WithPort(address string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(strings.Trim(address, "[]"), defaultPort)
+}
+
 // listen is an address that LXD can listen on. The zero Addr stands for all addresses of both families.
 type listen struct {
 	host netip.Addr

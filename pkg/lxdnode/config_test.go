@@ -118,3 +118,14 @@ func TestListensWellWhereTheWantedAddressIsServed(t *testing.T) {
 		})
 	}
 }
+
+func TestWithPort(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1:8443", "10.0.0.1:9": "10.0.0.1:9", "[fd00::1]": "[fd00::1]:8443", "[fd00::1]:9": "[fd00::1]:9", "lxd.example.com": "lxd.example.com:8443",
+	} {
+		if got := WithPort(address); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}

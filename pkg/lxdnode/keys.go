@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -14,6 +13,8 @@ import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/canonical/lxd/shared"
 )
 
 // keysYears is the validity of a key pair. LXD's own certificates have ten years, too.
@@ -70,11 +71,7 @@ func Fingerprint(certificate []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fingerprint(parsed), nil
-}
-
-func fingerprint(certificate *x509.Certificate) string {
-	return fmt.Sprintf("%x", sha256.Sum256(certificate.Raw))
+	return shared.CertFingerprint(parsed), nil
 }
 
 // parseCertificate reads a certificate in PEM.

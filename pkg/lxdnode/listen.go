@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -161,10 +160,7 @@ func (p *pass) listensWell(current string) bool {
 	if current == "" || p.ListenAddress == "" {
 		return current != ""
 	}
-	if _, _, err := net.SplitHostPort(current); err != nil {
-		current = net.JoinHostPort(strings.Trim(current, "[]"), defaultPort)
-	}
-	has, err := parseListen(current)
+	has, err := parseListen(WithPort(current))
 	if err != nil { // a host name: it may or may not be the wanted address
 		return false
 	}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
@@ -244,7 +245,7 @@ func testServerCertificate(t *testing.T, d *lxdbed.Daemon, n *Node) {
 	if err := client.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := fingerprint(client.ConnectionState().PeerCertificates[0]); got != want {
+	if want := shared.CertFingerprint(client.ConnectionState().PeerCertificates[0]); got != want {
 		t.Errorf("it reports the certificate %s, and shows %s", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	lxd "github.com/canonical/lxd/client"
+	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
 )
 
@@ -24,7 +25,7 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 		return false, &Error{Step: StepTrust, Problem: "the client's certificate: " + err.Error(), Permanent: true}
 	}
 	err = n.call(ctx, StepTrust, "adding the certificate "+name, func(client lxd.InstanceServer) error {
-		found, state, err := ensure(true, client.GetCertificate, fingerprint(parsed), func() error {
+		found, state, err := ensure(true, client.GetCertificate, shared.CertFingerprint(parsed), func() error {
 			return client.CreateCertificate(api.CertificatesPost{
 				Name: name, Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(parsed.Raw),
 				Restricted: true, Projects: []string{project},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,12 +19,10 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
-
-// defaultLXDPort is the port of LXD's HTTPS API.
-const defaultLXDPort = "8443"
 
 // LXDServer returns how the LXD of a host is reached, with a Secret that was read at most maxAge ago.
 // *CredentialsError: the Secret in spec.credentialsRef is missing or has no pair of certificate and key.
@@ -52,7 +49,7 @@ func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost, maxAge t
 // publicServer returns what the LXDHost itself says of how its LXD is reached.
 func publicServer(host *infrav1.LXDHost) lxdhost.Options {
 	return lxdhost.Options{
-		Address: withPort(host.Spec.Address), ServerCertificate: []byte(host.Spec.ServerCertificate),
+		Address: lxdnode.WithPort(host.Spec.Address), ServerCertificate: []byte(host.Spec.ServerCertificate),
 		Project: host.Spec.Project,
 	}
 }
@@ -257,14 +254,6 @@ func (f *Factory) Regions() []*Region {
 		regions = append(regions, f.regions[id])
 	}
 	return regions
-}
-
-// withPort returns an address with LXD's port, if it has none.
-func withPort(address string) string {
-	if _, _, err := net.SplitHostPort(address); err == nil {
-		return address
-	}
-	return net.JoinHostPort(strings.Trim(address, "[]"), defaultLXDPort)
 }
 
 // Places are where the LXDHosts of MAAS's VM hosts belong, as MAAS has proven it. No other object of a VM host counts.

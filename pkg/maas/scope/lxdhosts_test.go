@@ -149,17 +149,6 @@ func TestAnLXDHostThatIsNotWatchedTakesNoVMs(t *testing.T) {
 	}
 }
 
-func TestWithPort(t *testing.T) {
-	t.Parallel()
-	for address, want := range map[string]string{
-		"10.0.0.1": "10.0.0.1:8443", "10.0.0.1:9": "10.0.0.1:9", "[fd00::1]": "[fd00::1]:8443", "[fd00::1]:9": "[fd00::1]:9", "lxd.example.com": "lxd.example.com:8443",
-	} {
-		if got := withPort(address); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
-	}
-}
-
 // Whoever offers a host sees what runs there. That he has another key of the same MAAS is no reason to trust him.
 func TestAnLXDHostWithAnotherKeyIsForItsNamespaceAlone(t *testing.T) {
 	t.Parallel()

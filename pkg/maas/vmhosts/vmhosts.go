@@ -254,18 +254,12 @@ func only(name string, lists ...[]found) (*found, error) {
 	return nil, nil
 }
 
-// lxdPort is the default port of LXD.
-const lxdPort = "8443"
-
 // normal returns host:port of an address that may be a URL or have no port.
 func normal(address string) string {
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		address = u.Host
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		address = net.JoinHostPort(strings.Trim(address, "[]"), lxdPort)
-	}
-	return strings.ToLower(address)
+	return strings.ToLower(lxdnode.WithPort(address))
 }
 
 // Check returns, without changing anything, what Ensure would find and change. The host is nil if there is none.
