@@ -6,7 +6,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -347,6 +350,28 @@ func (c *Client) InstanceNames(ctx context.Context, systemIDs []string) (map[str
 // GetMachine returns a machine (GET machines/{id}/), or NotFound.
 func (c *Client) GetMachine(ctx context.Context, systemID string) (*Machine, error) {
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).get())
+}
+
+// ProveGone returns the error of a call for a machine or a device, nil if it had none, but not the 404 of one that
+// MAAS's lists have: something before MAAS may have answered. That is Unavailable (GET machines/, GET devices/).
+func (c *Client) ProveGone(ctx context.Context, systemID string, err error) error {
+	if !errors.Is(err, NotFound) {
+		return err
+	}
+	ids := []string{systemID}
+	machines, failed := c.ListMachines(ctx, MachineFilter{SystemIDs: ids})
+	var devices []*Device
+	if failed == nil {
+		devices, failed = c.ListDevices(ctx, DeviceFilter{SystemIDs: ids})
+	}
+	switch {
+	case failed != nil:
+		return fmt.Errorf("looking whether %s is gone: %w", systemID, failed)
+	case len(machines)+len(devices) > 0:
+		return &Error{Kind: Unavailable, Method: http.MethodGet, Endpoint: "machines/{id}/",
+			Status: http.StatusNotFound, Message: "MAAS lists what it does not find"}
+	}
+	return err
 }
 
 // AllocateParams are the constraints of op=allocate; zero values don't constrain.

@@ -175,6 +175,8 @@ func Explain(err error) Problem {
 	case errors.As(err, &nameTaken):
 		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": rename it in MAAS, or delete the Machine",
 			MendRetry}
+	case errors.As(err, &otherIP) && otherIP.Taken != "":
+		return Problem{infrav1.StaticIPInUseReason, otherIP.Error(), MendRetry}
 	case errors.As(err, &otherIP):
 		return Problem{infrav1.MAASRefusedReason, otherIP.Error(), MendRetry}
 	case guard.Is[*lxd.FormerHostError](err):

@@ -3,10 +3,26 @@
 package report
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
+
+func TestAnAddressThatIsTakenIsNoRefusal(t *testing.T) {
+	wanted := netip.MustParseAddr("10.77.0.40")
+	for reason, err := range map[string]*lxd.OtherAddressError{
+		infrav1.StaticIPInUseReason: {SystemID: "abc123", Wanted: wanted, Taken: "IP address is already in use."},
+		infrav1.MAASRefusedReason:   {SystemID: "abc123", Wanted: wanted},
+	} {
+		if problem := Explain(err); problem.Reason != reason || !strings.Contains(problem.Message, wanted.String()) {
+			t.Errorf("it is %+v, want the reason %s", problem, reason)
+		}
+	}
+}
 
 func TestBriefMakesOneShortLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{

@@ -5,8 +5,6 @@ package inventory
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -54,32 +52,11 @@ func isNews(err error) bool {
 // need not be who waits for a change of it. NotFound: it is gone, as MAAS does not list it either.
 func (i *Inventory) Read(ctx context.Context, systemID string) (*maas.Machine, error) {
 	machine, err := i.get(ctx, i.client, systemID)
-	if errors.Is(err, maas.NotFound) {
-		err = confirm(ctx, i.client, systemID, err)
-	}
+	err = i.client.ProveGone(ctx, systemID, err)
 	if i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, err) {
 		i.opts.Notify(systemID)
 	}
 	return machine, err
-}
-
-// confirm returns the 404 that MAAS answered for a machine or device if its lists lack it, too: something before MAAS
-// may have answered.
-func confirm(ctx context.Context, client *maas.Client, systemID string, notFound error) error {
-	ids := []string{systemID}
-	machines, err := client.ListMachines(ctx, maas.MachineFilter{SystemIDs: ids})
-	var devices []*maas.Device
-	if err == nil {
-		devices, err = client.ListDevices(ctx, maas.DeviceFilter{SystemIDs: ids})
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("looking whether %s is gone: %w", systemID, err)
-	case len(machines)+len(devices) > 0:
-		return &maas.Error{Kind: maas.Unavailable, Method: http.MethodGet, Endpoint: "machines/{id}/",
-			Status: http.StatusNotFound, Message: "MAAS lists what it does not find"}
-	}
-	return notFound
 }
 
 // ChangeVMHosts makes a call that changes VM hosts. The next VMHosts reads them again.

@@ -320,6 +320,7 @@ func (i *images) Forget(ctx context.Context, permit maas.Permit, machine *maas.M
 		return i.registrar.Unregister(ctx, permit, machine, mark)
 	}
 	err := i.registrar.client.DeleteMachine(ctx, permit, machine.SystemID)
+	err = i.registrar.client.ProveGone(ctx, machine.SystemID, err)
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting machine %s: %w", machine.SystemID, err)
 	}

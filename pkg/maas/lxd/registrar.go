@@ -207,6 +207,11 @@ func (r *registrar) link(ctx context.Context, permit maas.Permit, device *maas.D
 	}
 	at := c.in(device) // accepts has seen it.
 	linked, err := r.client.LinkSubnet(ctx, permit, device.SystemID, device.Interfaces[at].ID, params)
+	if c.Address.IsValid() && (errors.Is(err, maas.NotFound) || errors.Is(err, maas.Conflict)) {
+		if _, failed := r.client.GetDevice(ctx, device.SystemID); failed == nil { // So it is not the device that is gone.
+			return &OtherAddressError{SystemID: device.SystemID, Subnet: c.Subnet, Wanted: c.Address, Taken: maas.Message(err)}
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("giving device %s an address of %s: %w", device.SystemID, c.Subnet, err)
 	}
@@ -220,10 +225,15 @@ type OtherAddressError struct {
 	Subnet   netip.Prefix
 	// Wanted is the zero value for any address of the subnet; so is Has for none.
 	Wanted, Has netip.Addr
+	// Taken is what MAAS says if something else has the wanted one; else "".
+	Taken string
 }
 
 // Error says which it is.
 func (e *OtherAddressError) Error() string {
+	if e.Taken != "" {
+		return fmt.Sprintf("the static address %v is taken: free it in MAAS, or use another one (MAAS: %s)", e.Wanted, e.Taken)
+	}
 	return fmt.Sprintf("device %s has the address %v of the subnet %s in MAAS, not %v", e.SystemID, e.Has, e.Subnet,
 		e.Wanted)
 }
@@ -235,13 +245,14 @@ func (c card) accepts(device *maas.Device) error {
 	return nil
 }
 
-// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone (DELETE devices/ID/,
-// GET devices/ID/). One without the mark is not deleted.
+// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone: it has deleted it, or
+// does not list it (DELETE devices/ID/), and does not find it (GET devices/ID/). One without the mark is not deleted.
 func (r *registrar) Unregister(ctx context.Context, permit maas.Permit, device *maas.Machine, mark string) error {
 	if device.Description != mark {
 		return &NameTakenError{Hostname: device.Hostname, SystemID: device.SystemID, Owner: device.Owner}
 	}
 	err := r.client.DeleteDevice(ctx, permit, device.SystemID)
+	err = r.client.ProveGone(ctx, device.SystemID, err)
 	if err != nil && !errors.Is(err, maas.NotFound) {
 		return fmt.Errorf("deleting device %s: %w", device.SystemID, err)
 	}

@@ -249,6 +249,42 @@ func TestWhatIsNotOursIsNotRegistered(t *testing.T) {
 	}
 }
 
+// MAAS answers 404 for an address that something else has, and 409 for one that is reserved for something else.
+func TestAnAddressOfChoiceThatIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		fault *simulator.Fault
+		taken bool
+	}{
+		"by another device":      {nil, true},
+		"by a reservation":       {&simulator.Fault{Op: "link_subnet", Status: http.StatusConflict, Body: "already reserved"}, true},
+		"but the device is gone": {&simulator.Fault{Endpoint: "nodes/{id}/interfaces/{iface}/", Status: http.StatusNotFound, Body: "Not Found"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, first, want := newRegistry(t), cp0(), cp0()
+			first.Hostname, first.Cards[0].MAC = "first", "00:16:3e:00:00:09"
+			first.Cards[0].Address = netip.MustParseAddr("10.77.0.40")
+			if tc.fault == nil {
+				r.register(first)
+			} else if _, err := r.sim.AddFault(*tc.fault); err != nil {
+				t.Fatal(err)
+			}
+			if !tc.taken { // It is gone meanwhile.
+				if _, err := r.sim.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "devices/{id}/", Status: http.StatusNotFound, Body: "Not Found"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want.Cards[0].Address = first.Cards[0].Address
+			_, err := r.Register(t.Context(), aTest, want)
+			var other *OtherAddressError
+			if is := errors.As(err, &other) && other.Taken != ""; err == nil || is != tc.taken {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
 // Nothing is concluded from what MAAS says and does not keep.
 func TestAMAASThatLiesIsFoundOut(t *testing.T) {
 	t.Parallel()
@@ -292,5 +328,23 @@ func TestAMAASThatLiesIsFoundOut(t *testing.T) {
 		if err := r.Unregister(t.Context(), aTest, kept.AsMachine(), registeredMark); !errors.Is(err, errStillThere) {
 			t.Errorf("the error is %v", err)
 		}
+	})
+	t.Run("something before it finds nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRegistry(t)
+		kept := r.register(cp0())
+		for _, endpoint := range []string{"devices/{id}/", "machines/{id}/"} {
+			if _, err := r.sim.AddFault(simulator.Fault{Endpoint: endpoint, Status: http.StatusNotFound, Body: "404 page not found"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Unregister(t.Context(), aTest, kept.AsMachine(), registeredMark); !errors.Is(err, maas.Unavailable) {
+			t.Errorf("the error is %v", err)
+		}
+		composed := &maas.Machine{SystemID: kept.SystemID} // As MAAS lists it; which kind it is does not matter.
+		if err := (&images{registrar: r.registrar}).Forget(t.Context(), aTest, composed, registeredMark); !errors.Is(err, maas.Unavailable) {
+			t.Errorf("the error for a machine is %v", err)
+		}
+		r.only()
 	})
 }

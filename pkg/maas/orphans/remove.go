@@ -53,6 +53,7 @@ type Remover struct {
 // deletes it. It returns what it did. An error is a *KeptError if nothing was done.
 func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	m, err := r.Client.GetMachine(ctx, systemID)
+	err = r.Client.ProveGone(ctx, systemID, err)
 	if errors.Is(err, maas.NotFound) {
 		return "MAAS no longer has it", nil
 	}
@@ -144,6 +145,7 @@ func (r *Remover) deleteVM(ctx context.Context, m *maas.Machine) (string, error)
 	}
 	err := wait.PollUntilContextTimeout(ctx, goneInterval, goneTimeout, true, func(ctx context.Context) (bool, error) {
 		_, err := r.Client.GetMachine(ctx, m.SystemID)
+		err = r.Client.ProveGone(ctx, m.SystemID, err)
 		if errors.Is(err, maas.NotFound) || errors.Is(err, maas.Unavailable) {
 			return errors.Is(err, maas.NotFound), nil
 		}

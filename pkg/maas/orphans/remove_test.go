@@ -395,6 +395,19 @@ func TestNothingIsDoneWhenItCannotBeProven(t *testing.T) {
 	}
 }
 
+// Something before MAAS answers 404, too.
+func TestAMachineThatMAASListsIsNotGone(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	m := b.metal("owner1", "a", here)
+	if _, err := b.AddFault(simulator.Fault{Endpoint: "machines/{id}/", Status: http.StatusNotFound, Body: "404 page not found"}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := b.remove(m.SystemID); !errors.Is(err, maas.Unavailable) {
+		t.Errorf("%q, %v", done, err)
+	}
+}
+
 func TestAMachineThatIsGoneNeedsNothing(t *testing.T) {
 	t.Parallel()
 	if done, err := newBed(t).remove("nosuch"); err != nil || done == "" {
