@@ -253,6 +253,29 @@ func TestTheAuditReportsOrphansOnceAndNothingElse(t *testing.T) {
 	}
 }
 
+// It may be ours, which no event on a MaasCluster can say.
+func TestTheAuditTellsOfAMachineThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newAuditBed(t)
+	b.provisioned(b.newCluster())
+	b.maas.ChooseFaults(func(call simulator.Call) *simulator.Fault {
+		if call.Method != http.MethodGet || call.Endpoint != "machines/" || call.Query != "" {
+			return nil
+		}
+		return &simulator.Fault{Status: http.StatusOK, Body: `[{"system_id": "whole"}, {"system_id": "odd", "cpu_count": "many"}]`}
+	})
+	for range 4 {
+		b.audit()
+	}
+	want := map[string]float64{"bare-metal no": 0, "lxd no": 0, "bare-metal yes": 1, "lxd yes": 0}
+	if diff := cmp.Diff(want, b.orphaned()); diff != "" {
+		t.Errorf("the metric differs (-want +got):\n%s", diff)
+	}
+	if emitted := b.newEvents(); len(b.log) != 1 || !strings.Contains(b.log[0], "odd") || len(emitted) > 0 {
+		t.Errorf("the log says %q, want it once; events: %q", b.log, emitted)
+	}
+}
+
 func TestTheAuditKnowsAMachineOfAGoneMaasClusterByTheManagementCluster(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)

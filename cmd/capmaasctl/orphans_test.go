@@ -163,6 +163,7 @@ func TestOrphans(t *testing.T) {
 		"what can't be read is a failure, and nothing is removed":     unreadable,
 		"a machine that MAAS does not let go is a failure of its own": refusedRelease,
 		"a VM that MAAS can't delete any more is kept":                keepUnhosted,
+		"a machine that can't be read is in doubt, and kept":          keepUnreadable,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newOrphanBed(t, k)) })
 	}
@@ -226,6 +227,26 @@ func keepUnhosted(t *testing.T, b *orphanBed) {
 	}
 	if _, there := b.Machine(vm); !there {
 		t.Error("it is gone")
+	}
+}
+
+func keepUnreadable(t *testing.T, b *orphanBed) {
+	body := `[{"system_id": "whole", "hostname": "whole"}, {"system_id": "odd", "hostname": "odd", "cpu_count": "many"}]`
+	if _, err := b.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusOK, Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	for outcome, args := range map[string][]string{"": nil, outcomeLeft: {"--delete", "--yes"}} {
+		r := b.report(args...)
+		if len(r.Orphans) != 1 || r.OK {
+			t.Fatalf("ok is %v, and the orphans are %+v; want the odd one", r.OK, r.Orphans)
+		}
+		if o := r.Orphans[0]; o.SystemID != "odd" || o.Doubt == "" || o.Kept == "" || o.Outcome != outcome {
+			t.Errorf("want it in doubt, and kept; got %+v", o)
+		}
+	}
+	b.claim("md-0", "odd")
+	if r := b.report(); !r.OK {
+		t.Errorf("a MaasMachine claims it, and it finds %+v", r)
 	}
 }
 

@@ -62,8 +62,8 @@ type Auditor struct {
 func NewMetric() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "capmaas_orphaned_machines",
-		Help: "Machines in MAAS that carry the marks of this management cluster and that no object claims, by kind " +
-			"(bare-metal, lxd) and by whether that is in doubt.",
+		Help: "Machines in MAAS that carry the marks of this management cluster, or whose marks can't be read, and that no " +
+			"object claims, by kind (bare-metal, lxd) and by whether that is in doubt.",
 	}, []string{"kind", "doubt"})
 }
 
@@ -256,21 +256,22 @@ func mayBeIn(c *infrav1.MaasCluster, region *scope.Region) bool {
 // clusterOf returns nil if the MaasCluster is gone.
 func clusterOf(f orphans.Finding, clusters []infrav1.MaasCluster) *infrav1.MaasCluster {
 	return list.Find(clusters, func(c infrav1.MaasCluster) bool {
-		return c.Annotations[infrav1.OwnerIDAnnotation] == f.OwnerID
+		return f.OwnerID != "" && c.Annotations[infrav1.OwnerIDAnnotation] == f.OwnerID
 	})
 }
 
-// report emits an event on the MaasCluster of the machine, or logs the orphan if there is none.
+// report emits an event on the MaasCluster of the machine, or logs the orphan if there is none, or if that is not
+// certain.
 func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infrav1.MaasCluster) {
 	m := f.Machine
-	if c := clusterOf(f, clusters); c != nil {
+	if c := clusterOf(f, clusters); c != nil && !m.Unreadable {
 		a.Warn(c, orphanedReason, "Audit",
 			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and removes it with "+
 				"--delete",
 			m.Hostname, m.SystemID, m.StatusName)
 		return
 	}
-	ctrl.LoggerFrom(ctx).Info("A machine in MAAS has our marks, and nothing claims it", "name", m.Hostname, "systemID",
+	ctrl.LoggerFrom(ctx).Info("A machine in MAAS is ours, or may be, and nothing claims it", "name", m.Hostname, "systemID",
 		m.SystemID, "state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
 }
 

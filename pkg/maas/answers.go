@@ -31,7 +31,7 @@ func complete(out any) bool {
 
 func (m *Machine) complete() bool { return m != nil && isSystemID(m.SystemID) }
 func (r machineRows) complete() bool {
-	isReadable := func(row machineRow) bool { return row.machine != nil }
+	isReadable := func(row machineRow) bool { return !row.machine.Unreadable }
 	return r != nil && (len(r) == 0 || slices.ContainsFunc(r, isReadable))
 }
 func (d *Device) complete() bool          { return d != nil && isSystemID(d.SystemID) }

@@ -120,6 +120,8 @@ type Machine struct {
 
 	// Device: it is a device, see Device.AsMachine.
 	Device bool `json:"-"`
+	// Unreadable: MAAS's list says of it what no machine is, see AllMachines. What of it could be read is not certain.
+	Unreadable bool `json:"-"`
 }
 
 // Disk is the part of a block device that the provider uses; its size is in bytes.
@@ -288,24 +290,22 @@ func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Mac
 	return ask[[]*Machine](ctx, c, on("machines/").query("", filter.params()).asList())
 }
 
-// AllMachines returns all machines but those of which MAAS's list says what no machine is (GET machines/): they keep
-// nobody from the others.
+// AllMachines returns all machines (GET machines/). One of which MAAS's list says what no machine is keeps nobody from
+// the others: it is Unreadable.
 func (c *Client) AllMachines(ctx context.Context) ([]*Machine, error) {
 	rows, err := ask[machineRows](ctx, c, on("machines/").get().asList())
-	machines := list.Each(rows, func(row machineRow) *Machine { return row.machine })
-	return slices.DeleteFunc(machines, func(m *Machine) bool { return m == nil }), err
+	return list.Each(rows, func(row machineRow) *Machine { return row.machine }), err
 }
 
 type machineRows []machineRow
 
-// machineRow is an item of a list of machines; nil: it can't be read.
+// machineRow is an item of a list of machines.
 type machineRow struct{ machine *Machine }
 
-// UnmarshalJSON reads what may be a machine.
+// UnmarshalJSON reads what should be a machine, as far as it can be read.
 func (r *machineRow) UnmarshalJSON(text []byte) error {
-	if m := new(Machine); json.Unmarshal(text, m) == nil && m.complete() {
-		r.machine = m
-	}
+	r.machine = new(Machine)
+	r.machine.Unreadable = json.Unmarshal(text, r.machine) != nil || !r.machine.complete()
 	return nil
 }
 

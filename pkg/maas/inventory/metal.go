@@ -68,7 +68,7 @@ func (i *Inventory) listMetal(ctx context.Context) ([]*maas.Machine, error) {
 	i.metal.mu.Lock()
 	defer i.metal.mu.Unlock()
 	i.metal.failed, i.metal.rested = err, ended.Add(restFactor*ended.Sub(began))
-	return slices.DeleteFunc(all, func(m *maas.Machine) bool { return m.Pod != nil }), err
+	return slices.DeleteFunc(all, func(m *maas.Machine) bool { return m.Pod != nil || m.Unreadable }), err
 }
 
 // resting returns the list's error until it may be requested again.

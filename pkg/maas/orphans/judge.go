@@ -3,6 +3,7 @@
 package orphans
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
-// Finding is a machine that is ours and that nothing claims.
+// Finding is a machine that is ours, or may be because it is Unreadable, and that nothing claims.
 type Finding struct {
 	// Server is the MAAS that shows the machine; none if there is only one.
 	Server  guard.Server
@@ -50,6 +51,8 @@ func isUnhosted(m *maas.Machine) bool {
 // Kept returns why it is not removed, whatever else is known; "" if nothing speaks against it.
 func (f *Finding) Kept() string {
 	switch {
+	case f.Machine.Unreadable:
+		return "MAAS's API shows of it what no machine is: look at it in MAAS, and release or delete it there"
 	case !f.Unhosted():
 		return ""
 	case f.Machine.Device:
@@ -64,13 +67,13 @@ func (f *Finding) Kept() string {
 func (f *Finding) VM() bool { return f.Composed() || f.Unhosted() }
 
 // AgentName returns the agent name that MAAS must have recorded when the machine was acquired. It is "" for a VM that
-// is not acquired yet, for which the hostname is the only proof. It is also "" for a machine whose release failed, and
-// for a VM that was marked broken: MAAS removes the agent name when a release begins, the annotations when it is done,
-// and no user can acquire the machine in between.
+// is not acquired yet, for which the hostname is the only proof, and for a machine that is Unreadable, as the answer
+// would be. It is also "" for a machine whose release failed, and for a VM that was marked broken: MAAS removes the
+// agent name when a release begins, the annotations when it is done, and no user can acquire the machine in between.
 func (f *Finding) AgentName() string {
 	annotated := f.Machine.WorkloadAnnotations[ownership.AnnotationOwner] != ""
 	unreleased := ownership.ProvenByAnnotations(f.Machine, f.hostname)
-	if (f.VM() && f.Machine.Unacquired()) || (annotated && unreleased) {
+	if f.Machine.Unreadable || (f.VM() && f.Machine.Unacquired()) || (annotated && unreleased) {
 		return ""
 	}
 	return ownership.AgentName(f.OwnerID, f.Object.Name)
@@ -103,7 +106,7 @@ func (c *Claims) Audit(machines []*maas.Machine) []Finding {
 // Judge reports whether a machine is an orphan: notOrphan is "" then, else the reason why not.
 func (c *Claims) Judge(m *maas.Machine) (f Finding, notOrphan string) {
 	f, ok := c.recognize(m)
-	if !ok {
+	if !ok && !m.Unreadable {
 		return f, "it does not carry a mark of this management cluster"
 	}
 	if object, claimed := c.claimant(m); claimed {
@@ -112,6 +115,8 @@ func (c *Claims) Judge(m *maas.Machine) (f Finding, notOrphan string) {
 	switch {
 	case f.Cluster != nil && f.Cluster.Paused:
 		return f, fmt.Sprintf("the cluster of MaasCluster %s is paused", f.Cluster)
+	case m.Unreadable:
+		f.Doubt = "MAAS lists it, and shows of it what no machine is: its marks, its owner and its state are not certain"
 	case m.Status == maas.StatusReleasing || m.Status == maas.StatusDiskErasing:
 		return f, "it is on its way back into the pool"
 	case !f.VM() && m.Owner == "":
@@ -182,7 +187,7 @@ func (c *Claims) recognizeManagement(f Finding, manager string) (Finding, bool) 
 
 // unclaimed describes the missing object.
 func (c *Claims) unclaimed(f Finding) string {
-	nothing := "no MaasMachine has the system id " + f.Machine.SystemID
+	nothing := fmt.Sprintf("no MaasMachine has the system id %s", cmp.Or(f.Machine.SystemID, "(none)"))
 	object, there := c.objects[f.Object.Namespace+"."+f.Object.Name]
 	switch {
 	case there:
@@ -190,7 +195,7 @@ func (c *Claims) unclaimed(f Finding) string {
 	case f.Object.Name != "":
 		return fmt.Sprintf("%s, and there is no MaasMachine %s", nothing, f.Object)
 	}
-	return fmt.Sprintf("%s, and none has the hostname %s", nothing, f.Machine.Hostname)
+	return fmt.Sprintf("%s, and none has the hostname %s", nothing, cmp.Or(f.Machine.Hostname, "(none)"))
 }
 
 // hostOf names what a VM is on.

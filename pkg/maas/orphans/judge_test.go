@@ -225,3 +225,36 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 		}
 	}
 }
+
+// MAAS shows of a machine what no machine is. It may be ours: it is told of, and kept.
+func TestAMachineThatMAASShowsBadlyIsInDoubt(t *testing.T) {
+	unreadable := func(m *maas.Machine) { m.Unreadable, m.Owner = true, "" }
+	for name, tc := range map[string]struct {
+		machine *maas.Machine
+		objects []Object
+		is      bool
+	}{
+		"nothing of it can be read":     {machine: &maas.Machine{Unreadable: true}, is: true},
+		"its name can":                  {machine: &maas.Machine{Unreadable: true, SystemID: "x", Hostname: "metal-a"}, is: true},
+		"our marks can":                 {machine: metal("owner1", "a", unreadable), is: true},
+		"its system id can, claimed":    {machine: &maas.Machine{Unreadable: true, SystemID: "id-a"}, objects: []Object{{"ns", "a", "id-a"}}},
+		"our marks can, claimed":        {machine: metal("owner1", "a", unreadable), objects: []Object{{"ns", "a", ""}}},
+		"our marks can, it is paused":   {machine: metal("owner2", "a", unreadable)},
+		"its hostname can, and is ours": {machine: vm("owner1", "a", unreadable), is: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := NewClaims(here, "", []Cluster{alive, frozen}, tc.objects).Audit([]*maas.Machine{tc.machine})
+			if (len(found) == 1) != tc.is {
+				t.Fatalf("found: %+v", found)
+			}
+			if !tc.is {
+				return
+			}
+			// MAAS could not answer a list of it, either: without a client, Recorded would fail.
+			stand, err := Recorded(t.Context(), nil, found)
+			if err != nil || len(stand) != 1 || stand[0].Doubt == "" || stand[0].Kept() == "" || len(stand[0].Proof) == 0 {
+				t.Errorf("it is %+v (%v), want it in doubt, and kept", stand, err)
+			}
+		})
+	}
+}
