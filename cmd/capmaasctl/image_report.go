@@ -17,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/images"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
 // imageRow is an image for one architecture. The JSON names are part of the output's contract.
@@ -32,6 +33,8 @@ type imageRow struct {
 	Complete bool `json:"complete"`
 	// Machines are those that are deployed with it, of those that the user sees.
 	Machines int `json:"machines"`
+	// Problem is why no machine can be deployed with it, although MAAS has all of it, or why that is not known.
+	Problem string `json:"problem,omitempty"`
 }
 
 // imageReport is the result of image list.
@@ -102,7 +105,7 @@ func listImages(ctx context.Context, o options, _ surroundings) result {
 		return r
 	}
 	incomplete := list.Where(r.Images, func(row imageRow) bool { return !row.Complete })
-	r.OK, r.Summary = true, fmt.Sprintf("%d image(s), %d of them incomplete.", len(r.Images), len(incomplete))
+	r.Summary = fmt.Sprintf("%d image(s), %d of them incomplete.", len(r.Images), len(incomplete))
 	return r
 }
 
@@ -111,10 +114,11 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 	if err != nil {
 		return err
 	}
-	machines, err := client.ListMachines(ctx, maas.MachineFilter{})
+	machines, err := client.AllMachines(ctx) // Also those that can't be read, as far as they can.
 	if err != nil {
 		return err
 	}
+	r.OK = true
 	users := map[string]int{}
 	for _, m := range machines {
 		processor, _, _ := strings.Cut(m.Architecture, "/")
@@ -125,16 +129,21 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 		if errors.Is(err, maas.NotFound) {
 			continue // It was deleted meanwhile.
 		}
-		if err != nil {
-			return err
-		}
 		newest, _ := detail.Newest()
-		r.Images = append(r.Images, imageRow{
+		row := imageRow{
 			Name: image.DeployName(), Architecture: image.Architecture, Uploaded: image.Type == maas.ImageUploaded,
 			Title:     image.Title,
 			BaseImage: image.BaseImage, Size: newest.Size, Complete: detail.Deployable(),
 			Machines: users[image.DeployName()+" "+image.Processor()],
-		})
+		}
+		switch {
+		case err != nil:
+			problem, remedy := explainAll(err)
+			r.OK, row.Problem = false, strings.TrimSuffix(problem+": "+remedy, ": ")
+		case image.IsMisnamed():
+			row.Problem = (&machine.ImageError{Image: row.Name, Misnamed: true}).Error()
+		}
+		r.Images = append(r.Images, row)
 	}
 	slices.SortStableFunc(r.Images, func(a, b imageRow) int { return strings.Compare(a.Name, b.Name) })
 	return nil
@@ -143,9 +152,13 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 func (r *imageReport) good() bool { return r.OK }
 
 func (r *imageReport) text(w io.Writer) error {
-	return r.end(w, table(w, "NAME,ARCHITECTURE,UPLOADED,SIZE,COMPLETE,MACHINES", r.Images, func(i imageRow) []any {
+	err := table(w, "NAME,ARCHITECTURE,UPLOADED,SIZE,COMPLETE,MACHINES", r.Images, func(i imageRow) []any {
 		return []any{i.Name, i.Architecture, i.Uploaded, bytesOf(i.Size), i.Complete, i.Machines}
-	}))
+	})
+	for _, i := range list.Where(r.Images, func(i imageRow) bool { return i.Problem != "" }) {
+		fmt.Fprintf(w, "%s: %s\n", i.Name, i.Problem)
+	}
+	return r.end(w, err)
 }
 
 // checkImages checks one image, or those of a cluster.

@@ -5,7 +5,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -189,6 +191,60 @@ func TestImageList(t *testing.T) {
 	}
 	if got := call(t, "", nil, "capmaasctl", "image", "list", "--maas-endpoint="+b.url, "--maas-api-key=admin:token:wrong"); got.code != exitFailed || !strings.Contains(got.stdout, "key") {
 		t.Errorf("with a wrong key: %+v", got)
+	}
+}
+
+// MAAS 3.8 finds no image that another client uploaded as custom/NAME. What MAAS does not tell of one hides no other.
+func TestImageListNamesWhatIsWrong(t *testing.T) {
+	b := &imageBed{newBed(t, imagesRegion, simulator.Options{Version: "3.8", TimeScale: 2000}), t, t.TempDir()}
+	const content = "123456"
+	made, err := b.client(t).CreateImage(t.Context(), maas.Unrecorded("a test"), maas.CreateImageParams{
+		Name: "custom/u", Architecture: "amd64/generic", SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(content))), Size: int64(len(content)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, _ := made.Newest()
+	for _, file := range set.Files {
+		if err := b.client(t).UploadImagePiece(t.Context(), maas.Unrecorded("a test"), made.ID, file.ID(), []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	problems := func(code int) map[string]bool {
+		t.Helper()
+		got := b.ctl(adminKey, "list", "-o", "json")
+		var r imageReport
+		if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != code || len(r.Images) != 3 {
+			t.Fatalf("%+v (%v), want three images and exit code %d", got, err, code)
+		}
+		has := map[string]bool{}
+		for _, row := range r.Images {
+			has[row.Name+" "+row.Architecture] = row.Problem != ""
+		}
+		return has
+	}
+	want := map[string]bool{"custom/u amd64/generic": true, "ubuntu/jammy amd64/ga-22.04": false, "ubuntu/jammy arm64/ga-22.04": false}
+	if diff := cmp.Diff(want, problems(exitOK)); diff != "" {
+		t.Errorf("what has a problem differs (-want +got):\n%s", diff)
+	}
+	if got := b.ctl(adminKey, "list"); !strings.Contains(got.stdout, "\ncustom/u: ") {
+		t.Errorf("the text does not say what is wrong with it: %+v", got)
+	}
+	all, err := b.client(t).ListImages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.ChooseFaults(func(call simulator.Call) *simulator.Fault {
+		for _, image := range all {
+			if image.Processor() == "arm64" && strings.HasSuffix(call.Path, fmt.Sprintf("/boot-resources/%d/", image.ID)) {
+				return &simulator.Fault{Status: http.StatusInternalServerError, Body: "KeyError"}
+			}
+		}
+		return nil
+	})
+	want["ubuntu/jammy arm64/ga-22.04"] = true
+	if diff := cmp.Diff(want, problems(exitFailed)); diff != "" {
+		t.Errorf("where one can't be read, what has a problem differs (-want +got):\n%s", diff)
 	}
 }
 
