@@ -339,13 +339,10 @@ func (v *view) machineOf(m *infrav1.MaasMachine, order int) plan.Machine {
 	return known
 }
 
-// hostOf returns the host of a VM, as its machine records it; by its name only if nothing is recorded: another one may
-// have that, and a VM host has another one once MAAS has no VM hosts any more. nil: the host is not known.
+// hostOf returns the host of a VM, as its machine records it. nil: the host is not known.
 func (v *view) hostOf(m *infrav1.MaasMachine) *lxd.Host {
-	name := m.Status.LXDHost
 	recorded, _ := record.OfMachine(m) // One that can't be read says nothing.
-	ref := recorded.HostOf(name)
-	return list.Find(v.hosts, func(h lxd.Host) bool { return h.IsAt(ref) || (ref == "" && h.Name == name) })
+	return lxd.HostOf(v.hosts, recorded.HostOf(m.Status.LXDHost), m.Status.LXDHost)
 }
 
 // ownerOf returns what makes a machine.

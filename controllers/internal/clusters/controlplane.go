@@ -13,6 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // The kinds whose MaasMachineTemplate is known before their first machine. The provider may not read others.
@@ -62,8 +63,9 @@ func Peers(machines []infrav1.MaasMachine, ownerID string, controlPlane bool, bu
 	for i := range machines {
 		m := &machines[i]
 		if IsControlPlane(m) == controlPlane && m.Name != but && (m.Status.LXDHost != "" || m.Status.FailureDomain != "") {
+			recorded, _ := record.OfMachine(m) // One that can't be read says nothing.
 			peers = append(peers, lxd.Peer{VM: maas.Hostname(m.Name, ownerID), Host: m.Status.LXDHost,
-				Zone: m.Status.FailureDomain})
+				Ref: recorded.HostOf(m.Status.LXDHost), Zone: m.Status.FailureDomain})
 		}
 	}
 	return peers

@@ -26,6 +26,8 @@ const coolingDown = "skipped after it failed to "
 // counts for its zone.
 type Peer struct {
 	VM, Host, Zone string
+	// Ref is the recorded reference to the host (see HostRef), which may be called something else by now; "": none is.
+	Ref string
 }
 
 // AntiAffinity decides what happens with a host that already has a VM of the same cluster.
@@ -292,10 +294,18 @@ type neighbours struct {
 	inZone, onHost map[string]int
 }
 
-func countPeers(peers []Peer) *neighbours {
+// countPeers counts peers on hosts of these by the names that the hosts have now.
+func countPeers(peers []Peer, hosts []Host) *neighbours {
 	near := &neighbours{map[string]int{}, map[string]int{}}
+	names := map[string]string{} // by reference: many VMs have the same one
 	for i := range peers {
-		near.add(peers[i].Host, peers[i].Zone)
+		ref, name := peers[i].Ref, peers[i].Host
+		if _, asked := names[ref]; ref != "" && !asked {
+			if host := HostOf(hosts, ref, name); host != nil {
+				names[ref] = host.Name
+			}
+		}
+		near.add(cmp.Or(names[ref], name), peers[i].Zone)
 	}
 	return near
 }

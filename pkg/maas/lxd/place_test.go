@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 
 // placed returns the host for a VM beside its peers.
 func placed(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
-	return place(hosts, &spec, countPeers(peers))
+	return place(hosts, &spec, countPeers(peers, hosts))
 }
 
 func host(name, zone string, change ...func(*Host)) Host {
@@ -106,8 +107,12 @@ func TestPlaceChooses(t *testing.T) {
 		"disk on any pool, where none is default": {[]Host{host("a1", "a", func(h *Host) {
 			h.StoragePools = []StoragePool{{Name: "x", Available: 10}, {Name: "y", Available: 30}}
 		})}, small, nil, "a1"},
-		"a host with a peer, if there is no other":               {[]Host{a1}, small, []Peer{{VM: "x", Host: "a1", Zone: "a"}}, "a1"},
-		"no host with a peer, where that is required":            {[]Host{a1, host("a2", "a", used(12, 0))}, with(apart), []Peer{{VM: "x", Host: "a1", Zone: "a"}}, "a2"},
+		"a host with a peer, if there is no other":    {[]Host{a1}, small, []Peer{{VM: "x", Host: "a1", Zone: "a"}}, "a1"},
+		"no host with a peer, where that is required": {[]Host{a1, host("a2", "a", used(12, 0))}, with(apart), []Peer{{VM: "x", Host: "a1", Zone: "a"}}, "a2"},
+		"no former VM host with a peer, whatever it is called": {[]Host{
+			host("node-1", "a", of(HostObject{Direct: true, VMHostID: 7}), func(h *Host) { h.ID = 0 }), host("a2", "a", used(12, 0)),
+		}, with(apart), []Peer{{VM: "x", Host: "lxd-a", Zone: "a", Ref: "7/lxd-a"}}, "a2"},
+		"a host that has the name of a peer's since":             {[]Host{a1, host("a2", "a")}, with(apart), []Peer{{VM: "x", Host: "a1", Zone: "a", Ref: strconv.Itoa(a2.ID) + "/a1"}}, "a1"},
 		"a zone without machines that are no VMs":                {[]Host{a1, b1}, with(apart), []Peer{{VM: "metal", Zone: "a"}}, "b1"},
 		"a machine with the bridge":                              {[]Host{host("a1", "a", on("br1")), host("a2", "a", on("br0"))}, with(device(Device{Bridge: "br0"})), nil, "a2"},
 		"a machine that is not shown, which may have the bridge": {[]Host{a1}, with(device(Device{Bridge: "br0"})), nil, "a1"},

@@ -180,7 +180,7 @@ func TestVMsAreSpreadWithinOneOfTheBest(t *testing.T) {
 		if (err == nil) != (len(chosen) == count) {
 			t.Fatalf("%d of %d VMs were placed, and the error is %v", len(chosen), count, err)
 		}
-		near := countPeers(nil)
+		near := countPeers(nil, nil)
 		after := slices.Clone(hosts)
 		for _, host := range chosen {
 			near.add(host.Name, host.Zone)
@@ -300,7 +300,7 @@ func benchFleet() ([]Host, []Peer) {
 // The work for one VM among 1,000 hosts is told by what is allocated for it, which is the same on every machine.
 func TestWorkForAPlacement(t *testing.T) {
 	hosts, peers := benchFleet()
-	counted := countPeers(peers)
+	counted := countPeers(peers, hosts)
 	spec := with(func(s *VMSpec) { s.Zone, s.StoragePool = "z3", "default" })
 	allocations := testing.AllocsPerRun(10, func() {
 		if _, err := place(hosts, &spec, counted); err != nil {
@@ -332,7 +332,7 @@ func BenchmarkPlace(b *testing.B) {
 // distribute returns the hosts for a number of equal VMs of a new cluster, in the order of placement.
 func distribute(hosts []Host, spec VMSpec, count int) ([]Host, error) {
 	hosts = slices.Clone(hosts)
-	near := countPeers(nil)
+	near := countPeers(nil, nil)
 	var chosen []Host
 	for range count {
 		host, err := place(hosts, &spec, near)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // directPrefix distinguishes the references to LXDHosts from those to VM hosts.
@@ -56,6 +58,12 @@ func (h *Host) IsAt(ref string) bool {
 	}
 	is, _ := RefersTo(ref, object.Namespace, object.Name, cmp.Or(h.ID, object.VMHostID))
 	return is
+}
+
+// HostOf returns the one of the hosts that a reference is to, which is recorded in this MAAS; by its name only without a
+// reference: another host may have that by now. nil: it is none of them.
+func HostOf(hosts []Host, ref, name string) *Host {
+	return list.Find(hosts, func(h Host) bool { return h.IsAt(ref) || (ref == "" && h.Name == name) })
 }
 
 // SoleLXDHost returns the LXDHost of the only host that may have a VM; false if there is none, or if it is a VM host.

@@ -64,7 +64,7 @@ func (r *Reservations) Place(hosts []Host, spec VMSpec, peers []Peer) (Host, err
 	defer r.mu.Unlock()
 	delete(r.byVM, r.server.Key(spec.Hostname))
 	r.forget()
-	near := countPeers(peers)
+	near := countPeers(peers, hosts)
 	r.addReserved(near, peers, spec.Cluster)
 	host, err := place(r.count(hosts), &spec, near)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Reservations) Room(hosts []Host, spec VMSpec, peers []Peer) map[string]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget()
-	near := countPeers(peers)
+	near := countPeers(peers, hosts)
 	r.addReserved(near, peers, spec.Cluster)
 	return survey(r.count(hosts), &spec, near)
 }

@@ -166,16 +166,16 @@ func TestReservedVMsArePeersOnce(t *testing.T) {
 		"once, where they are known":              {small.Cluster, known, func(*book) {}, 1},
 		"not of others":                           {"another", nil, func(*book) {}, 0},
 		"composed, and not yet known":             {small.Cluster, nil, func(b *book) { b.settle("1"); b.pass(figuresMaxAge) }, 1},
-		"composed, known, and gone since":         {small.Cluster, nil, func(b *book) { b.settle("1"); b.addReserved(countPeers(nil), known, small.Cluster) }, 0},
+		"composed, known, and gone since":         {small.Cluster, nil, func(b *book) { b.settle("1"); b.addReserved(countPeers(nil, nil), known, small.Cluster) }, 0},
 		"composed, and deleted":                   {small.Cluster, nil, func(b *book) { b.settle("1"); b.gone("1") }, 0},
-		"composed, and known since":               {small.Cluster, known, func(b *book) { b.settle("1"); b.addReserved(countPeers(nil), known, small.Cluster) }, 1},
+		"composed, and known since":               {small.Cluster, known, func(b *book) { b.settle("1"); b.addReserved(countPeers(nil, nil), known, small.Cluster) }, 1},
 		"perhaps there, and it may still show up": {small.Cluster, nil, func(b *book) { b.doubt("1"); b.pass(doubtMaxAge) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(t, host("a1", "a"), host("b1", "b"))
 			b.place("1")
 			tc.then(b)
-			near := countPeers(tc.peers)
+			near := countPeers(tc.peers, nil)
 			b.addReserved(near, tc.peers, tc.cluster)
 			if got := near.onHost["a1"]; got != tc.want {
 				t.Errorf("%d peers are on the host, want %d", got, tc.want)
