@@ -180,32 +180,13 @@ func openImage(name string) (*os.File, int64, error) {
 
 // explainImage returns the meaning of an error of pkg/maas/images, and the remedy.
 func explainImage(err error) (found, remedy string) {
-	var other *images.OtherContentError
-	var shared *images.SharedFileError
+	var wrong *images.Error
 	var answer *maas.Error
-	found = err.Error()
 	switch {
-	case errors.As(err, &other) && other.Complete:
-		return found, "give it another name, for example with its version; with --replace MAAS drops the old file " +
-			"at once, and no machine can be deployed with the image until the new one is there"
-	case other != nil:
-		return found, "wait, if somebody uploads it right now; otherwise --replace drops it"
-	case guard.Is[*images.ArchitectureError](err):
-		return found, "put the architecture into the names, or upgrade MAAS to 3.6.3 or 3.7.1"
-	case errors.As(err, &shared) && shared.Image.IsMisnamed():
-		return found, "delete that image in MAAS, which can't deploy it under this name; then run the command again"
-	case shared != nil:
-		return found, "use that image"
-	case guard.Is[*images.PieceError](err):
-		return found, "make sure that MAAS's disk has room, and that nobody else uploads it; then run the command " +
-			"again with --restart"
-	case guard.Is[*images.PausedError](err):
-		return found, "run the same command again: it goes on there"
-	case guard.Is[*images.IncompleteError](err):
-		return found, "finish the upload with `capmaasctl image upload`; or wait until MAAS has synced it to all region " +
-			"controllers"
+	case errors.As(err, &wrong):
+		return err.Error(), wrong.Remedy
 	case guard.Is[*machine.ImageError](err):
-		return found, "`capmaasctl image list` shows what MAAS has"
+		return err.Error(), "`capmaasctl image list` shows what MAAS has"
 	case maas.InvalidField(err, "architecture"):
 		return maas.Message(err), "MAAS takes the architectures for which it has synced an Ubuntu"
 	case errors.As(err, &answer) && answer.Kind == maas.Invalid:

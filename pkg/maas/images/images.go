@@ -85,7 +85,7 @@ func (s *Service) region(ctx context.Context) (region, error) {
 func BareName(name string) string { return strings.TrimPrefix(name, maas.CustomImage) }
 
 // Check returns nil if MAAS can deploy an image, as spec.image names it, on machines of an architecture (amd64; empty:
-// any). Errors are a *machine.ImageError, *IncompleteError or *ArchitectureError, or those of MAAS.
+// any). Errors are a *machine.ImageError, an *Error, or those of MAAS.
 func (s *Service) Check(ctx context.Context, name, architecture string) error {
 	region, err := s.region(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Service) Check(ctx context.Context, name, architecture string) error {
 	}
 	wanted := slices.DeleteFunc(all, func(image maas.Image) bool { return !image.Answers(name) })
 	if other := namesakeOf(wanted); region.unique && other != "" {
-		return &ArchitectureError{name, other, region.version}
+		return namesake(name, other, region.version)
 	}
 	var incomplete error
 	for _, image := range wanted {
@@ -114,7 +114,8 @@ func (s *Service) Check(ctx context.Context, name, architecture string) error {
 		if detail.Deployable() {
 			return nil
 		}
-		incomplete = &IncompleteError{name, image.Architecture}
+		incomplete = &Error{Problem: fmt.Sprintf("MAAS has only a part of image %s for %s", name, image.Architecture),
+			Remedy: finishRemedy} // It would begin a deployment, which fails.
 	}
 	return incomplete
 }

@@ -77,7 +77,7 @@ func (s *Service) begin(ctx context.Context, permit maas.Permit, region region, 
 		case isNamed && image.Architecture == u.Architecture:
 			same = &all[i]
 		case isNamed && region.unique && image.Processor() != (maas.Image{Architecture: u.Architecture}).Processor():
-			return maas.ImageDetail{}, &ArchitectureError{u.Name, image.Architecture, region.version}
+			return maas.ImageDetail{}, namesake(u.Name, image.Architecture, region.version)
 		default:
 			others = append(others, image)
 		}
@@ -106,7 +106,7 @@ func (s *Service) resume(
 			return detail, fmt.Errorf("deleting the unfinished image %s: %w", image.Name, err)
 		}
 	case !u.Replace:
-		return detail, &OtherContentError{u.Name, image.Architecture, detail.Deployable()}
+		return detail, otherContent(u.Name, image.Architecture, detail)
 	}
 	return s.create(ctx, permit, region, u, others)
 }
@@ -121,7 +121,7 @@ func (s *Service) create(
 				return detail, fmt.Errorf("reading image %s: %w", image.Name, err)
 			}
 			if there, found := fileOf(detail); found && there.SHA256 == u.SHA256 {
-				return detail, &SharedFileError{image, region.version}
+				return detail, sharedFile(image, region.version)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ type transfer struct {
 func (t *transfer) read(ctx context.Context, detail maas.ImageDetail) error {
 	file, found := fileOf(detail)
 	if !found || file.SHA256 != t.u.SHA256 || !file.Complete && file.ID() == 0 {
-		return &OtherContentError{t.u.Name, t.u.Architecture, detail.Deployable()}
+		return otherContent(t.u.Name, t.u.Architecture, detail)
 	}
 	if t.region.onDisk && t.controllers == 0 && file.Progress > 0 {
 		n, err := t.client.CountRegionControllers(ctx)
@@ -178,7 +178,7 @@ func (t *transfer) send(ctx context.Context, file io.ReaderAt, sent func(int64))
 	for t.offset < t.u.Size {
 		piece := buffer[:min(t.pieceSize, t.u.Size-t.offset)]
 		if n, err := file.ReadAt(piece, t.offset); n < len(piece) {
-			return &PausedError{t.offset, fmt.Errorf("reading the file: %w", err)}
+			return paused(t.offset, fmt.Errorf("reading the file: %w", err))
 		}
 		before := t.offset
 		err := t.client.UploadImagePiece(ctx, t.permit, t.image, t.file.ID(), piece)
@@ -186,7 +186,7 @@ func (t *transfer) send(ctx context.Context, file io.ReaderAt, sent func(int64))
 		case err == nil:
 			t.offset += int64(len(piece))
 		case ctx.Err() != nil:
-			return &PausedError{t.offset, ctx.Err()}
+			return paused(t.offset, ctx.Err())
 		default:
 			if err := t.recover(ctx, err); err != nil {
 				return err
@@ -196,7 +196,7 @@ func (t *transfer) send(ctx context.Context, file io.ReaderAt, sent func(int64))
 			failures = 0
 		}
 		if failures == maxFailures {
-			return &PausedError{t.offset, err}
+			return paused(t.offset, err)
 		}
 		sent(t.offset)
 	}
@@ -211,9 +211,10 @@ func (t *transfer) recover(ctx context.Context, failed error) error {
 			return nil // A piece whose response had been lost completed it.
 		}
 		if errors.Is(failed, maas.Invalid) {
-			return &PieceError{t.offset, failed}
+			return &Error{Problem: fmt.Sprintf("MAAS refuses what follows byte %d: %v", t.offset, failed),
+				Remedy: restartRemedy, Offset: t.offset, cause: failed} // What MAAS has is not the beginning of the file.
 		}
-		return &PausedError{t.offset, failed}
+		return paused(t.offset, failed)
 	}
 	if maas.HadNoEffect(failed) {
 		return t.wait(ctx, cmp.Or(t.retryAfter(failed), t.pause))
@@ -228,7 +229,7 @@ func (t *transfer) recover(ctx context.Context, failed error) error {
 			return nil
 		}
 		if err != nil && !errors.Is(err, maas.Unavailable) && ctx.Err() == nil {
-			return &PausedError{t.offset, err}
+			return paused(t.offset, err)
 		}
 		if time.Now().After(end) {
 			return nil // It did not arrive.
@@ -244,7 +245,7 @@ func (t *transfer) wait(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return &PausedError{t.offset, ctx.Err()}
+		return paused(t.offset, ctx.Err())
 	}
 }
 

@@ -149,8 +149,8 @@ func TestInterruptedUploadGoesOn(t *testing.T) {
 			}
 		})
 		stop()
-		var paused *PausedError
-		if !errors.As(err, &paused) || !errors.Is(err, context.Canceled) || paused.Offset != 2*pieceSize {
+		var paused *Error
+		if !errors.As(err, &paused) || paused.Remedy != goOnRemedy || !errors.Is(err, context.Canceled) || paused.Offset != 2*pieceSize {
 			t.Errorf("MAAS %s: interrupted, it ends with %v", version, err)
 		}
 		if result := b.must(file, uploadOf(file)); result.Resumed != 2*pieceSize || result.Already || b.sentPieces() != pieces {
@@ -187,8 +187,8 @@ func TestUploadGivesUp(t *testing.T) {
 	b.fault(simulator.Fault{DropBefore: true})
 	file := content(1)
 	_, err := b.ensure(file, uploadOf(file))
-	var paused *PausedError
-	if !errors.As(err, &paused) || !errors.Is(err, maas.Unavailable) || paused.Offset != 0 {
+	var paused *Error
+	if !errors.As(err, &paused) || paused.Remedy != goOnRemedy || !errors.Is(err, maas.Unavailable) || paused.Offset != 0 {
 		t.Errorf("%v, want that it paused at 0", err)
 	}
 }
@@ -198,8 +198,8 @@ func TestUploadOfWhatIsOtherwiseThere(t *testing.T) {
 		b := newBed(t, version)
 		one, two := content(1), content(2)
 		b.must(one, uploadOf(one))
-		var other *OtherContentError
-		if _, err := b.ensure(two, uploadOf(two)); !errors.As(err, &other) || !other.Complete {
+		var other *Error
+		if _, err := b.ensure(two, uploadOf(two)); !errors.As(err, &other) || other.Remedy != replaceRemedy {
 			t.Errorf("MAAS %s: %v, want that it has other content", version, err)
 		}
 		b.must(one, uploadOf(one)) // It is still there.
@@ -226,11 +226,11 @@ func TestMixedUploadBeginsAnew(t *testing.T) {
 		if err := b.client.UploadImagePiece(t.Context(), permit, detail.ID, there.ID(), []byte("something else")); err != nil {
 			t.Fatal(err)
 		}
-		var refused *PieceError
-		if _, err := b.ensure(file, u); !errors.As(err, &refused) || !errors.Is(err, maas.Invalid) {
+		var refused *Error
+		if _, err := b.ensure(file, u); !errors.As(err, &refused) || refused.Remedy != restartRemedy || !errors.Is(err, maas.Invalid) {
 			t.Errorf("MAAS %s: %v, want that it refuses the content", version, err)
 		}
-		if _, err := b.ensure(file, u); !errors.As(err, &refused) {
+		if _, err := b.ensure(file, u); !errors.As(err, &refused) || refused.Remedy != restartRemedy {
 			t.Errorf("MAAS %s: once more %v, want that it refuses the content", version, err)
 		}
 		u.Restart = true
@@ -248,8 +248,8 @@ func TestNamesakeOfAnotherArchitecture(t *testing.T) {
 		u := uploadOf(two)
 		u.Architecture = "arm64/generic"
 		_, err := b.ensure(two, u)
-		var clash *ArchitectureError
-		if errors.As(err, &clash) != refused || !refused && err != nil {
+		var clash *Error
+		if (errors.As(err, &clash) && clash.Remedy == separateRemedy) != refused || !refused && err != nil {
 			t.Errorf("MAAS %s: %v, refused: %v", version, err, refused)
 		}
 	}
@@ -263,10 +263,10 @@ func TestSameFileUnderAnotherName(t *testing.T) {
 		u := uploadOf(file)
 		u.Name = "another"
 		result, err := b.ensure(file, u)
-		var shared *SharedFileError
+		var shared *Error
 		switch {
 		case version == "3.8" || version == "4.0":
-			if !errors.As(err, &shared) {
+			if !errors.As(err, &shared) || shared.Remedy != reuseRemedy {
 				t.Errorf("MAAS %s: %v, want a refusal", version, err)
 			}
 		case err != nil || result.Already != (version == "3.3"):
@@ -294,8 +294,8 @@ func TestAnImageThatMAASCannotFindIsNotTheSame(t *testing.T) {
 		if err := b.Check(t.Context(), "custom/u", "amd64"); !errors.As(err, &misnamed) || !misnamed.Misnamed {
 			t.Errorf("MAAS %s: the check says %v", version, err)
 		}
-		var shared *SharedFileError
-		if _, err := b.ensure(file, theirs); !errors.As(err, &shared) || !shared.Image.IsMisnamed() {
+		var shared *Error
+		if _, err := b.ensure(file, theirs); !errors.As(err, &shared) || shared.Remedy != renameRemedy {
 			t.Errorf("MAAS %s: the same file: %v", version, err)
 		}
 		if result := b.must(other, uploadOf(other)); result.Already || result.Image.Name != "u" || result.Image.ID == made.ID {
@@ -338,8 +338,8 @@ func TestFileThatBecameShorter(t *testing.T) {
 	b := newBed(t, "3.6")
 	file := content(1)
 	_, err := b.ensure(file[:1500], uploadOf(file))
-	var paused *PausedError
-	if !errors.As(err, &paused) || !errors.Is(err, io.EOF) || paused.Offset != pieceSize {
+	var paused *Error
+	if !errors.As(err, &paused) || paused.Remedy != goOnRemedy || !errors.Is(err, io.EOF) || paused.Offset != pieceSize {
 		t.Errorf("%v, want that it paused after one piece", err)
 	}
 }
@@ -354,7 +354,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var missing *machine.ImageError
-	var incomplete *IncompleteError
+	var incomplete *Error
 	for name, tc := range map[string]struct {
 		image, architecture string
 		want                any
@@ -378,8 +378,8 @@ func TestCheck(t *testing.T) {
 	if _, err := b.client.CreateImage(t.Context(), permit, half.CreateImageParams); err != nil {
 		t.Fatal(err)
 	}
-	var clash *ArchitectureError
-	if err := b.Check(t.Context(), "custom/u", "amd64"); !errors.As(err, &clash) {
+	var clash *Error
+	if err := b.Check(t.Context(), "custom/u", "amd64"); !errors.As(err, &clash) || clash.Remedy != separateRemedy {
 		t.Errorf("two of one name: %v", err)
 	}
 }
