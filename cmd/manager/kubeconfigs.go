@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -33,17 +34,8 @@ func (k kubeconfigs) Get(
 	return nil
 }
 
-// foreignFileError is a kubeconfig that names a file.
-type foreignFileError struct {
-	// secret has the kubeconfig, field names the file.
-	secret client.ObjectKey
-	field  string
-}
-
-func (e *foreignFileError) Error() string {
-	return fmt.Sprintf("the kubeconfig in Secret %s has the field %s: kubeconfigs that name files or programs are not "+
-		"used", e.secret, e.field)
-}
+// errNotSelfContained is for a kubeconfig that names a file or a program.
+var errNotSelfContained = errors.New("kubeconfigs that name files or programs are not used")
 
 // selfContained refuses a kubeconfig that refers to a file or a program.
 func selfContained(s *corev1.Secret) error {
@@ -67,7 +59,8 @@ func selfContained(s *corev1.Secret) error {
 		note("tokenFile", user.TokenFile != "")
 	}
 	if len(fields) > 0 {
-		return &foreignFileError{client.ObjectKeyFromObject(s), slices.Min(fields)}
+		return fmt.Errorf("the kubeconfig in Secret %s has the field %s: %w", client.ObjectKeyFromObject(s),
+			slices.Min(fields), errNotSelfContained)
 	}
 	return nil
 }
