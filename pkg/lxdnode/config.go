@@ -3,7 +3,6 @@
 package lxdnode
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -28,7 +27,7 @@ const (
 	SettingListen         = "LXD_LISTEN"
 )
 
-// The defaults of empty names in a Config.
+// Names that AddFlags, and flags for the project, have as defaults.
 const (
 	DefaultStoragePool = "default"
 	DefaultProject     = "maas"
@@ -39,7 +38,7 @@ const profileName = "maas"
 
 // Config is the wanted setup of a node's LXD.
 type Config struct {
-	// StoragePool is the name of the pool; empty stands for DefaultStoragePool.
+	// StoragePool is the name of the pool.
 	StoragePool string
 	// StorageBackend is the pool's driver: zfs, btrfs, lvm or dir.
 	StorageBackend string
@@ -49,7 +48,7 @@ type Config struct {
 	NetworkBridge string
 	// CreateBridge makes a bridge managed by LXD if there is none of that name.
 	CreateBridge bool
-	// Project is the LXD project of MAAS's VMs; empty stands for DefaultProject.
+	// Project is the LXD project of MAAS's VMs.
 	Project string
 	// ListenAddress is where MAAS reaches LXD (core.https_address): an IP address, or none for all of them, and a port.
 	// Empty: any address that LXD has will do; without one it gets anyListen.
@@ -86,7 +85,6 @@ var (
 
 // Validate checks the form of all settings without calling LXD. The error holds all problems, each as a *SettingError.
 func (c Config) Validate() error {
-	c = c.withDefaults()
 	var errs []error
 	wrong := func(setting, value, problem string) {
 		errs = append(errs, &SettingError{setting, value, problem})
@@ -115,12 +113,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (c Config) withDefaults() Config {
-	c.StoragePool = cmp.Or(c.StoragePool, DefaultStoragePool)
-	c.Project = cmp.Or(c.Project, DefaultProject)
-	return c
-}
-
 // WithPort returns an address with LXD's port, if it has none.
 func WithPort(address string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {
@@ -129,39 +121,33 @@ func WithPort(address string) string {
 	return net.JoinHostPort(strings.Trim(address, "[]"), defaultPort)
 }
 
-// listen is an address that LXD can listen on. The zero Addr stands for all addresses of both families.
-type listen struct {
-	host netip.Addr
-	port uint16
-}
-
-func parseListen(address string) (listen, error) {
+// parseListen parses an address that LXD can listen on. Its host is the zero Addr for all addresses of both families.
+func parseListen(address string) (none netip.AddrPort, _ error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return listen{}, errors.New("it must be an IP address and a port, for example 192.0.2.10:8443 or [2001:db8::10]:8443")
+		return none, errors.New("it must be an IP address and a port, for example 192.0.2.10:8443 or [2001:db8::10]:8443")
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 {
-		return listen{}, errors.New("its port must be a number from 1 to 65535")
+		return none, errors.New("its port must be a number from 1 to 65535")
 	}
-	l := listen{port: uint16(number)}
-	if host == "" {
-		return l, nil
+	var ip netip.Addr
+	if host != "" {
+		if ip, err = netip.ParseAddr(host); err != nil {
+			return none, errors.New("its host must be an IP address, or empty for all addresses")
+		}
 	}
-	if l.host, err = netip.ParseAddr(host); err != nil {
-		return listen{}, errors.New("its host must be an IP address, or empty for all addresses")
+	if ip == netip.IPv6Unspecified() { // Linux and LXD use it for both families.
+		ip = netip.Addr{}
 	}
-	if l.host == netip.IPv6Unspecified() { // Linux and LXD use it for both families.
-		l.host = netip.Addr{}
-	}
-	l.host = l.host.Unmap()
-	return l, nil
+	return netip.AddrPortFrom(ip.Unmap(), uint16(number)), nil
 }
 
-// serves reports whether a listener on l can also be reached at the other address.
-func (l listen) serves(other listen) bool {
-	if l.port != other.port {
+// serves reports whether a listener can also be reached at another address.
+func serves(listener, other netip.AddrPort) bool {
+	if listener.Port() != other.Port() {
 		return false
 	}
-	return l.host == other.host || !l.host.IsValid() || l.host == netip.IPv4Unspecified() && other.host.Is4()
+	on := listener.Addr()
+	return on == other.Addr() || !on.IsValid() || on == netip.IPv4Unspecified() && other.Addr().Is4()
 }

@@ -11,7 +11,10 @@ import (
 )
 
 func goodConfig() Config {
-	return Config{StorageBackend: "btrfs", StorageSizeGB: 2, NetworkBridge: "br0", ListenAddress: "10.0.2.15:8443"}
+	return Config{
+		StoragePool: DefaultStoragePool, StorageBackend: "btrfs", StorageSizeGB: 2, NetworkBridge: "br0", Project: DefaultProject,
+		ListenAddress: "10.0.2.15:8443",
+	}
 }
 
 // wrongSettings names the settings of all *SettingErrors in err.
@@ -39,6 +42,7 @@ func TestValidateNamesEverySettingThatIsWrong(t *testing.T) {
 		"everything": {func(c *Config) {
 			*c = Config{StoragePool: "a/b", StorageBackend: "ceph", NetworkBridge: "a bridge", Project: "a/b", ListenAddress: "10.0.2.15"}
 		}, []string{SettingStoragePool, SettingStorageBackend, SettingStorageSize, SettingNetworkBridge, SettingProject, SettingListen}},
+		"no pool":                     {func(c *Config) { c.StoragePool = "" }, []string{SettingStoragePool}},
 		"no backend":                  {func(c *Config) { c.StorageBackend = "" }, []string{SettingStorageBackend}},
 		"size below 0":                {func(c *Config) { c.StorageSizeGB = -1 }, []string{SettingStorageSize}},
 		"no size for dir":             {func(c *Config) { c.StorageBackend, c.StorageSizeGB = "dir", 0 }, nil},
@@ -48,6 +52,7 @@ func TestValidateNamesEverySettingThatIsWrong(t *testing.T) {
 		"bridge with a slash":         {func(c *Config) { c.NetworkBridge = "br/0" }, []string{SettingNetworkBridge}},
 		"bridge named as a directory": {func(c *Config) { c.NetworkBridge = ".." }, []string{SettingNetworkBridge}},
 		"project with an underscore":  {func(c *Config) { c.Project = "a_b" }, []string{SettingProject}},
+		"no project":                  {func(c *Config) { c.Project = "" }, []string{SettingProject}},
 		"project default":             {func(c *Config) { c.Project = "default" }, nil},
 		"no address":                  {func(c *Config) { c.ListenAddress = "" }, nil},
 		"address without a host":      {func(c *Config) { c.ListenAddress = ":8443" }, nil},
@@ -75,7 +80,7 @@ func TestValidateNamesEverySettingThatIsWrong(t *testing.T) {
 func TestInvalidSettingsAreFoundBeforeLXDIsAsked(t *testing.T) {
 	n := &Node{socket: t.TempDir() + "/none"}
 	report, err := n.Prepare(t.Context(), Config{})
-	if want := []string{SettingStorageBackend, SettingStorageSize, SettingNetworkBridge}; !slices.Equal(wrongSettings(err), want) {
+	if want := []string{SettingStoragePool, SettingStorageBackend, SettingStorageSize, SettingNetworkBridge, SettingProject}; !slices.Equal(wrongSettings(err), want) {
 		t.Errorf("got %v, want errors about %v", err, want)
 	}
 	if len(report) != 0 {

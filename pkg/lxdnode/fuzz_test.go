@@ -34,10 +34,10 @@ func FuzzListen(f *testing.F) {
 			}
 			return
 		}
-		if _, port, err := net.SplitHostPort(wanted); err != nil || parsed.port == 0 || port == "" {
+		if _, port, err := net.SplitHostPort(wanted); err != nil || parsed.Port() == 0 || port == "" {
 			t.Errorf("%q is no address", wanted)
 		}
-		if !p.listensWell(wanted) || !p.listensWell("[::]:"+strconv.Itoa(int(parsed.port))) {
+		if !p.listensWell(wanted) || !p.listensWell("[::]:"+strconv.Itoa(int(parsed.Port()))) {
 			t.Errorf("%q is not served by itself, or by all addresses", wanted)
 		}
 	})

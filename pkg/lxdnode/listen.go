@@ -165,7 +165,7 @@ func (p *pass) listensWell(current string) bool {
 		return false
 	}
 	wanted, err := parseListen(p.ListenAddress)
-	return err == nil && has.serves(wanted)
+	return err == nil && serves(has, wanted)
 }
 
 // listenError finds out why LXD could not listen, which LXD does not report: an address that the node does not have, or
@@ -180,8 +180,9 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 	if err != nil {
 		return e
 	}
-	if wanted.host.IsValid() && !wanted.host.IsUnspecified() && !slices.Contains(addresses, wanted.host) {
-		e.Problem = fmt.Sprintf("the node has no address %s; it has %s", wanted.host, joinAddresses(addresses))
+	host := wanted.Addr()
+	if host.IsValid() && !host.IsUnspecified() && !slices.Contains(addresses, host) {
+		e.Problem = fmt.Sprintf("the node has no address %s; it has %s", host, joinAddresses(addresses))
 		e.Remedy = "set " + SettingListen + " to an address of the node"
 		e.Permanent = true
 		return e
@@ -189,7 +190,7 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 	e.Problem = fmt.Sprintf("LXD can't listen on %s: something else does (%s)", address,
 		text.Steady(cause.Error(), maxMessage))
 	e.Remedy = fmt.Sprintf("stop what listens there (`ss -ltnp sport = :%d` on the node shows it), or set %s to "+
-		"another port", wanted.port, SettingListen)
+		"another port", wanted.Port(), SettingListen)
 	return e
 }
 

@@ -107,7 +107,7 @@ func (n *Node) run(ctx context.Context, c Config, write bool) (checks []Check, e
 		return nil, err
 	}
 	var errs []error
-	p := &pass{Config: c.withDefaults(), socket: n.socket, write: write}
+	p := &pass{Config: c, socket: n.socket, write: write}
 	for _, s := range steps() {
 		if s.needs != "" && !stands(checks, s.needs) {
 			continue
