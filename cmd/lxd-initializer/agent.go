@@ -197,27 +197,25 @@ func (p *pass) walk(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	p.metrics.begin()
-	for _, s := range []step{{"node", p.readNode}, {"begin", p.begin}} {
-		if err := p.run(ctx, s); err != nil {
-			return err
-		}
+	if err := p.run(ctx, []step{{"node", p.readNode}, {"begin", p.begin}}); err != nil {
+		return err
 	}
-	steps := p.steps()
 	if p.retiring {
-		steps = p.retirement()
+		return p.run(ctx, p.retirement())
 	}
+	return p.run(ctx, p.steps())
+}
+
+// run takes steps until one fails.
+func (p *pass) run(ctx context.Context, steps []step) error {
 	for _, s := range steps {
-		if err := p.run(ctx, s); err != nil {
+		err := s.do(ctx)
+		p.metrics.step(s.name, err)
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (p *pass) run(ctx context.Context, s step) error {
-	err := s.do(ctx)
-	p.metrics.step(s.name, err)
-	return err
 }
 
 // record counts and logs the result of a pass; the same result is logged once.
