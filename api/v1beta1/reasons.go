@@ -72,7 +72,8 @@ const (
 	//   - Provider: after three calls without a response, it [sends one at a
 	//     time](machine-states.md#while-maas-does-not-answer). It leaves running machines and DNS records as they are.
 	//     After a lost response, it looks for the effect of the call, and repeats nothing before the settle time
-	//     (`--settle-time`, 4 min; four times as long if the call switches power) is over.
+	//     (`--settle-time`, 4 min; if the call switches power, four times as long, and at least `--power-settle-time`,
+	//     16 min) is over.
 	//   - You: check whether MAAS responds, from where the manager runs: `kubectl run maas --rm -i --restart=Never
 	//     --image=curlimages/curl -- -sS http://maas.example.com:5240/MAAS/api/2.0/version/`.
 	MAASUnavailableReason = "MAASUnavailable"
@@ -769,7 +770,8 @@ const (
 	// LeavingEndpointReason: the control plane leaves the DNS record.
 	LeavingEndpointReason = "LeavingEndpoint"
 
-	// PoweringOffReason: the machine is being switched off; the message has MAAS's own if it could not.
+	// PoweringOffReason: the machine is being switched off, or is off, and MAAS may try that once more. The message has
+	// MAAS's own if it could not.
 	//   - If it stays: [the steps](remediation.md#the-steps)
 	PoweringOffReason = "PoweringOff"
 

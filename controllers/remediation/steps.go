@@ -392,8 +392,9 @@ func switching(_ context.Context, s *subject) (outcome, error) {
 	p, id, settling := s.progress(), s.found.SystemID, s.settling > 0
 	goal, reason := s.goal()
 	switch off := goal == maas.PowerOff; {
-	case off && s.power == goal && p.Requests > 1 && settling:
-		// The other request could switch the machine off when it is on again.
+	case off && s.power == goal && settling && (p.Requests > 1 || !s.found.Device): // LXD tries a request once.
+		return s.waiting(infrav1.PowerCycledCondition, reason,
+			"machine %s is off, and is switched on when a request whose response was lost can't switch it off again", id)
 	case off && s.power == goal:
 		return s.begin(infrav1.RemediationPowerOn, infrav1.PoweringOnReason,
 			"machine %s is off, and is being switched on", id)

@@ -204,7 +204,7 @@ func TestSwitching(t *testing.T) {
 		"to off, and it is off already":           {off, maas.PowerOff, 0, infrav1.RemediationPowerOn, false},
 		"to off, asked just now":                  {asked(off, 1, soon), maas.PowerOn, 0, "", false},
 		"to off, and it followed":                 {asked(off, 1, soon), maas.PowerOff, 0, infrav1.RemediationPowerOn, false},
-		"to off, the answer was lost, it follows": {asked(off, 1, soon), maas.PowerOff, settling, infrav1.RemediationPowerOn, false},
+		"to off, the answer was lost, it follows": {asked(off, 1, soon), maas.PowerOff, settling, "", false},
 		"to off, two answers were lost":           {asked(off, 2, soon), maas.PowerOff, settling, "", false},
 		"to off, it does not follow":              {asked(off, 1, late), maas.PowerOn, 0, "", true},
 		"to off, no BMC":                          {asked(off, 1, late), maas.PowerError, 0, "", true},
@@ -231,6 +231,17 @@ func TestSwitching(t *testing.T) {
 				t.Errorf("the reason is %s", got.Problem().Reason)
 			}
 		})
+	}
+}
+
+// LXD tries once what it is asked for: a VM that its host has switched off stays off.
+func TestAVMThatIsOffIsSwitchedOnThoughTheAnswerWasLost(t *testing.T) {
+	for requests, want := range map[int32]infrav1.RemediationStep{1: infrav1.RemediationPowerOn, 2: ""} {
+		s := sick(vm, at(infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff, Requests: requests, Requested: ptr.To(metav1.NewTime(now))}))
+		s.found.Device, s.power, s.settling = true, maas.PowerOff, time.Second
+		if got := s.decides(t, switching); got.begins != want {
+			t.Errorf("after %d requests, %q begins, want %q", requests, got.begins, want)
+		}
 	}
 }
 

@@ -510,7 +510,7 @@ var all = map[string]Reason{
 		You:   "",
 	},
 	"PoweringOff": {
-		Means: "the machine is being switched off; the message has MAAS's own if it could not.",
+		Means: "the machine is being switched off, or is off, and MAAS may try that once more. The message has MAAS's own if it could not.",
 		You:   "",
 	},
 	"PoweringOn": {
