@@ -97,13 +97,17 @@ const (
 
 // # Before a machine is taken
 const (
-	// WaitingForClusterInfrastructureReason: the MaasCluster is not provisioned: it has no endpoint yet. During a
-	// machine's deletion: the MaasCluster is gone, and its credentials with it. Or `infrastructureRef` of the Cluster
-	// names an object of another kind or API group.
-	//   - You: check the MaasCluster's conditions. On an externally managed MaasCluster, set what the message names, or
-	//     remove the annotation `cluster.x-k8s.io/managed-by`
-	//     ([how](concepts.md#a-maascluster-that-something-else-manages)). If somebody removed the MaasCluster by force,
-	//     give the machine back in MAAS yourself; only then remove the finalizer
+	// WaitingForClusterInfrastructureReason: the MaasCluster is not provisioned: it has no endpoint yet. Or it does not
+	// [record its MAAS](adr/0019-a-cluster-keeps-to-its-maas.md) yet, though that responds; if that lasts, it lacks the
+	// label of the chart's `watchFilter`, or the manager can't write it. During a machine's deletion: the MaasCluster is
+	// gone, and its credentials with it. Or `infrastructureRef` of the Cluster names an object of another kind or API
+	// group.
+	//   - Provider: takes nothing before that. Looks again once a minute.
+	//   - You: check the MaasCluster's conditions. If the message names a label, give it to the MaasCluster; if it says
+	//     only that the MAAS is not recorded, read [the manager's log](troubleshooting.md#the-managers-log). On an
+	//     externally managed MaasCluster, set what the message names, or remove the annotation
+	//     `cluster.x-k8s.io/managed-by` ([how](concepts.md#a-maascluster-that-something-else-manages)). If somebody
+	//     removed the MaasCluster by force, give the machine back in MAAS yourself; only then remove the finalizer
 	//     `infrastructure.cluster.x-k8s.io/maasmachine`.
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructure"
 

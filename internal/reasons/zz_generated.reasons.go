@@ -46,8 +46,8 @@ var all = map[string]Reason{
 		You:   "if it lasts, read the manager's log.",
 	},
 	"WaitingForClusterInfrastructure": {
-		Means: "the MaasCluster is not provisioned: it has no endpoint yet. During a machine's deletion: the MaasCluster is gone, and its credentials with it. Or `infrastructureRef` of the Cluster names an object of another kind or API group.",
-		You:   "check the MaasCluster's conditions. On an externally managed MaasCluster, set what the message names, or remove the annotation `cluster.x-k8s.io/managed-by` (how). If somebody removed the MaasCluster by force, give the machine back in MAAS yourself; only then remove the finalizer `infrastructure.cluster.x-k8s.io/maasmachine`.",
+		Means: "the MaasCluster is not provisioned: it has no endpoint yet. Or it does not record its MAAS yet, though that responds; if that lasts, it lacks the label of the chart's `watchFilter`, or the manager can't write it. During a machine's deletion: the MaasCluster is gone, and its credentials with it. Or `infrastructureRef` of the Cluster names an object of another kind or API group.",
+		You:   "check the MaasCluster's conditions. If the message names a label, give it to the MaasCluster; if it says only that the MAAS is not recorded, read the manager's log. On an externally managed MaasCluster, set what the message names, or remove the annotation `cluster.x-k8s.io/managed-by` (how). If somebody removed the MaasCluster by force, give the machine back in MAAS yourself; only then remove the finalizer `infrastructure.cluster.x-k8s.io/maasmachine`.",
 	},
 	"WaitingForBootstrapData": {
 		Means: "there is no bootstrap data Secret. All control planes but the first wait for the first one to run. Or the Machine names a Secret that does not exist, or has no data; the message has its name.",
