@@ -59,8 +59,9 @@ type Reconciler struct {
 	Initializer Initializer
 
 	controller capicontroller.Controller
-	// told are the MaasClusters whose event Provisioned was sent, and those that were let go.
-	told report.Once
+	// told are the MaasClusters whose event Provisioned was sent, and those that were let go; toldBlocked those whose event
+	// MoveBlocked was sent since they were paused.
+	told, toldBlocked report.Once
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters,verbs=list;watch;patch;adopt
@@ -155,6 +156,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		cluster = &clusterv1.Cluster{}
 		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
 	}
+	if !annotations.IsPaused(cluster, maasCluster) {
+		r.toldBlocked.Again(maasCluster)
+	}
 	if scope.Foreign(maasCluster) || (isLive && annotations.IsExternallyManaged(maasCluster)) {
 		return r.reconcileForeign(ctx, cluster, maasCluster)
 	}
@@ -163,7 +167,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	case err != nil:
 		return ctrl.Result{}, err
 	case isPaused:
-		return r.allowMove(ctx, maasCluster, changed)
+		return r.allowMove(ctx, maasCluster)
 	case changed:
 		return ctrl.Result{}, nil
 	}
@@ -199,7 +203,7 @@ func (r *Reconciler) reconcileForeign(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (ctrl.Result, error) {
 	if annotations.IsPaused(cluster, maasCluster) {
-		return r.allowMove(ctx, maasCluster, true)
+		return r.allowMove(ctx, maasCluster)
 	}
 	if err := r.mark(ctx, maasCluster, map[string]string{}); err != nil {
 		return ctrl.Result{}, err

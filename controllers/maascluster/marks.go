@@ -98,10 +98,8 @@ func blocksMove(maasCluster *infrav1.MaasCluster) bool {
 // allowMove unblocks `clusterctl move` for a paused cluster once nothing is being done for it here any more. clusterctl
 // lists the objects before it pauses the cluster, and moves each one as if it were not being deleted: a machine created
 // since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
-// unpauses the cluster. tell sends an event that names them.
-func (r *Reconciler) allowMove(
-	ctx context.Context, maasCluster *infrav1.MaasCluster, tell bool,
-) (ctrl.Result, error) {
+// unpauses the cluster. An event names them, once.
+func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
 	if !blocksMove(maasCluster) {
 		return ctrl.Result{}, nil
 	}
@@ -110,7 +108,7 @@ func (r *Reconciler) allowMove(
 		return ctrl.Result{}, err
 	}
 	if names := onTheirWay(machines); len(names) > 0 {
-		if tell {
+		if r.toldBlocked.First(maasCluster) {
 			r.Tell(maasCluster, moveBlockedReason, "Pause",
 				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they "+
 					"have", strings.Join(names, ", "))

@@ -22,9 +22,12 @@ func (o *Once) First(object client.Object) bool {
 	return !before
 }
 
+// Again lets First be as if it was not asked about an object.
+func (o *Once) Again(object client.Object) { o.told.Delete(object.GetUID()) }
+
 // End notes that the finalizer of an object was removed.
 func (o *Once) End(object client.Object) {
-	o.told.Delete(object.GetUID())
+	o.Again(object)
 	o.ended.Store(client.ObjectKeyFromObject(object), object.GetUID())
 }
 
