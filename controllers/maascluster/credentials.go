@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,10 +40,7 @@ func (r *Reconciler) recordMAAS(ctx context.Context, s *scope.Cluster) error {
 		return nil
 	}
 	return objects.PatchNow(ctx, r.Client, s.MaasCluster, func(c *infrav1.MaasCluster) {
-		if c.Annotations == nil {
-			c.Annotations = map[string]string{}
-		}
-		c.Annotations[infrav1.MAASAnnotation] = s.Home
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, infrav1.MAASAnnotation, s.Home)
 	})
 }
 

@@ -4,11 +4,11 @@ package maascluster
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -62,10 +62,9 @@ func (r *Reconciler) mark(ctx context.Context, maasCluster *infrav1.MaasCluster,
 	}
 	// Locked: a cache that lags behind our own write must not make a second owner id.
 	return objects.PatchLocked(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
-		if c.Annotations == nil {
-			c.Annotations = map[string]string{}
+		for key, value := range marks {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)
 		}
-		maps.Copy(c.Annotations, marks)
 	})
 }
 

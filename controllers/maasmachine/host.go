@@ -360,10 +360,7 @@ func (n *hostNode) askToRetire(ctx context.Context, now time.Time) (time.Time, e
 		return asked, nil
 	}
 	patched := n.DeepCopy()
-	if patched.Annotations == nil {
-		patched.Annotations = map[string]string{}
-	}
-	patched.Annotations[infrav1.LXDHostRetireAnnotation] = now.UTC().Format(time.RFC3339)
+	metav1.SetMetaDataAnnotation(&patched.ObjectMeta, infrav1.LXDHostRetireAnnotation, now.UTC().Format(time.RFC3339))
 	if err := n.workload.Patch(ctx, patched, client.MergeFrom(n.Node)); err != nil {
 		return now, fmt.Errorf("asking Node %s to stop being a VM host: %w", n.Name, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
@@ -129,16 +130,10 @@ func label(node *corev1.Node, l *life) {
 		if value == "" || len(validation.IsValidLabelValue(value)) > 0 {
 			continue // MAAS's names may have spaces.
 		}
-		for _, o := range []client.Object{node, l.MaasMachine} {
-			labels := o.GetLabels()
-			if _, set := labels[key]; set {
-				continue
+		for _, meta := range []*metav1.ObjectMeta{&node.ObjectMeta, &l.MaasMachine.ObjectMeta} {
+			if _, set := meta.Labels[key]; !set {
+				metav1.SetMetaDataLabel(meta, key, value)
 			}
-			if labels == nil {
-				labels = map[string]string{}
-			}
-			labels[key] = value
-			o.SetLabels(labels)
 		}
 	}
 }
