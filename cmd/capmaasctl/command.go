@@ -192,16 +192,11 @@ func completeWords(c *cobra.Command, d command) {
 func (p *program) do(c *cobra.Command) error {
 	this := p.doers[c]
 	if problems := this.options.complete(this.command, c.Flags(), p.surroundings); len(problems) > 0 {
-		return usageError(problems)
+		return errors.New(strings.Join(problems, "\nerror: "))
 	}
 	p.code = this.run(c.Context(), this.options, p.surroundings)
 	return nil
 }
-
-// usageError are all reasons why nothing was done.
-type usageError []string
-
-func (e usageError) Error() string { return strings.Join(e, "\nerror: ") }
 
 // run does what the command is for, and returns the exit code.
 func (c command) run(ctx context.Context, o options, s surroundings) int {

@@ -66,7 +66,7 @@ type options struct {
 	allowLoss bool
 
 	// problems are all reasons why nothing is done.
-	problems usageError
+	problems []string
 	// region is the MAAS, cluster the management cluster; nil if the command needs none. unconnected is why there is no
 	// region: a result says so.
 	region      *maas.Client

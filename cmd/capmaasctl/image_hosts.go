@@ -276,8 +276,8 @@ func (c *checks) onHosts(name string, diskGB int, hosts []planner.ImageHost) {
 		}
 	}
 	if first != "" {
-		c.unknown(name+" inside", "cloud-init and the images that kubeadm pulls can't be seen from outside: look into a VM "+
-			"that was made from it")
+		c.add(stateUnknown, name+" inside", "",
+			"cloud-init and the images that kubeadm pulls can't be seen from outside: look into a VM that was made from it")
 	}
 }
 

@@ -219,12 +219,14 @@ func (c *checks) right(f rights.Finding, pool string) {
 	case f.Answer == rights.Yes:
 		c.ok(name, "the key may: %s%s", f.What, where)
 	case f.Answer == rights.Unknown:
-		c.unknown(name, "%s%s: no machine there is free, so MAAS does not tell whether the key may", f.What, where)
+		c.add(stateUnknown, name, "", "%s%s: no machine there is free, so MAAS does not tell whether the key may", f.What,
+			where)
 	case f.Answer == rights.Absent:
-		c.no(name, "for VMs, give the LXDs to the provider as LXDHosts", "this MAAS has no VM hosts")
+		c.add(stateNo, name, "for VMs, give the LXDs to the provider as LXDHosts", "this MAAS has no VM hosts")
 	case len(f.Missing) == 0:
-		c.no(name, "for this, use the key of an administrator", "the key may not: %s", f.What)
+		c.add(stateNo, name, "for this, use the key of an administrator", "the key may not: %s", f.What)
 	default:
-		c.no(name, "for this, give a group of the user "+rights.Describe(f.Missing, pool), "the key may not: %s", f.What)
+		c.add(stateNo, name, "for this, give a group of the user "+rights.Describe(f.Missing, pool), "the key may not: %s",
+			f.What)
 	}
 }

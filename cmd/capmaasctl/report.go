@@ -43,29 +43,15 @@ func (c *checks) add(state state, name, remedy, format string, args ...any) {
 }
 
 func (c *checks) ok(name, format string, args ...any) { c.add(stateOK, name, "", format, args...) }
-func (c *checks) changed(name, format string, args ...any) {
-	c.add(stateChanged, name, "", format, args...)
-}
 
 // done adds changed or ok.
 func (c *checks) done(name string, changed bool, format string, args ...any) {
 	c.add(map[bool]state{true: stateChanged, false: stateOK}[changed], name, "", format, args...)
 }
 
-// missing and failed also take the remedy.
-func (c *checks) missing(name, remedy, format string, args ...any) {
-	c.add(stateMissing, name, remedy, format, args...)
-}
+// failed also takes the remedy.
 func (c *checks) failed(name, remedy, format string, args ...any) {
 	c.add(stateFailed, name, remedy, format, args...)
-}
-
-// no and unknown are for what not everybody needs.
-func (c *checks) no(name, remedy, format string, args ...any) {
-	c.add(stateNo, name, remedy, format, args...)
-}
-func (c *checks) unknown(name, format string, args ...any) {
-	c.add(stateUnknown, name, "", format, args...)
 }
 
 // good reports whether nothing is left to do.

@@ -12,8 +12,8 @@ import (
 func sample() checks {
 	var c checks
 	c.ok("endpoint", "MAAS answers at %s", "http://maas")
-	c.changed("vm-host", "it is registered now")
-	c.missing("project", "--apply makes it so", "there is no project maas")
+	c.add(stateChanged, "vm-host", "", "it is registered now")
+	c.add(stateMissing, "project", "--apply makes it so", "there is no project maas")
 	c.failed("administrator", "use an administrator's key", "<capi> is no administrator")
 	return c
 }

@@ -68,7 +68,7 @@ func (c *checks) registration(ctx context.Context, o options) {
 		c.notRegistered(err)
 		return
 	case host == nil:
-		c.missing("vm-host", "the initializer registers it, or `capmaasctl check vm-host --apply` on the node",
+		c.add(stateMissing, "vm-host", "the initializer registers it, or `capmaasctl check vm-host --apply` on the node",
 			"MAAS has no VM host at %s with the LXD project %s", wanted.PowerAddress, wanted.Project)
 		return
 	}
@@ -171,9 +171,9 @@ func (c *checks) register(ctx context.Context, o options) {
 	}
 	switch {
 	case result.Created:
-		c.changed("vm-host", "it is registered now, as %s", nameOf(result.Host))
+		c.add(stateChanged, "vm-host", "", "it is registered now, as %s", nameOf(result.Host))
 	case len(result.Changes) > 0:
-		c.changed("vm-host", "%s has another %s now", nameOf(result.Host), strings.Join(result.Changes, ", "))
+		c.add(stateChanged, "vm-host", "", "%s has another %s now", nameOf(result.Host), strings.Join(result.Changes, ", "))
 	default:
 		c.ok("vm-host", "it is registered as %s", nameOf(result.Host))
 	}
