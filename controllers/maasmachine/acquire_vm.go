@@ -39,7 +39,7 @@ func (r *Reconciler) composition(ctx context.Context, l *life) (outcome, error) 
 	if err := lxd.Forbidden(hosts); err != nil {
 		return proceed, err
 	}
-	spec.MayBeOn = list.Where(hosts, func(h lxd.Host) bool { return slices.Contains(l.record.Hosts, lxd.HostRef(h)) })
+	spec.MayBeOn = list.Where(hosts, func(h lxd.Host) bool { return slices.ContainsFunc(l.record.Hosts, h.IsAt) })
 	machines, err := clusters.Machines(ctx, r.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
 	if err != nil {
 		return proceed, err
