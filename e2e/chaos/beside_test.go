@@ -52,9 +52,9 @@ func (b *beside) begin(ctx context.Context, a *assault) {
 			a.t.Error(err)
 			return
 		}
-		for _, does := range []func(context.Context, int) error{staging.live, a.leaveNamespace, a.rollBack} {
+		repeat := func(times int, does func(context.Context, int) error) {
 			b.going.Go(func() {
-				for number := range times() {
+				for number := range times {
 					if err := does(ctx, number); err != nil {
 						a.t.Error(err)
 						return
@@ -62,6 +62,9 @@ func (b *beside) begin(ctx context.Context, a *assault) {
 				}
 			})
 		}
+		repeat(times(), staging.live)
+		repeat(times(), a.leaveNamespace)
+		repeat(times()/2, a.rollBack) // Each lasts long.
 	})
 }
 

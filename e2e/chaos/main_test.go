@@ -76,7 +76,8 @@ type size struct {
 	settle time.Duration
 	// direct is how many LXDHosts each LXD has: one that failed is skipped for minutes.
 	direct int
-	// limit bounds all waiting for one thing. Each response that is lost costs its object a settle time.
+	// limit bounds all waiting for one thing. Each response that is lost costs its object a settle time, and one to a
+	// request that switches power costs four.
 	limit time.Duration
 	seed  int64
 }
@@ -84,7 +85,7 @@ type size struct {
 // The short attack is for each change, with a seed that always finds the same; the full one is for finding more.
 var (
 	short = size{name: "short", clusters: 10, atOnce: 5, direct: 4, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
-	full  = size{name: "full", clusters: 100, atOnce: 15, direct: 10, stalls: 12, settle: 45 * time.Second, limit: 20 * time.Minute}
+	full  = size{name: "full", clusters: 100, atOnce: 15, direct: 10, stalls: 12, settle: 45 * time.Second, limit: 40 * time.Minute}
 )
 
 // chosen is the size and the seed that the environment asks for.

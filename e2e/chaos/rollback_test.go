@@ -15,8 +15,9 @@ const (
 	rolledBackFor = 40 * time.Second
 	rolledBackSee = time.Second
 	// settlesBetween is how many times a manager may wait for the effect of an earlier call before it dies: one that always
-	// dies before the time is over, waits until the record itself is too old.
-	settlesBetween = 3
+	// dies before the time is over, waits until the record itself is too old. A call that switches power takes four, and
+	// a leader needs a while to lead.
+	settlesBetween = 6
 )
 
 // rollBack plays an upgrade of the manager that is taken back: the manager dies, a later version records what this
