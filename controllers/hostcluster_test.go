@@ -108,7 +108,8 @@ func (w *world) saysOnNode(node *corev1.Node, status corev1.ConditionStatus, rea
 func (w *world) registers(node *corev1.Node, address string) maas.VMHost {
 	w.t.Helper()
 	service := vmhosts.NewService(w.maasClient())
-	result, err := service.Ensure(w.t.Context(), maas.Unrecorded("a test"), vmhosts.Registration{Name: node.Name, PowerAddress: address, Project: "maas"})
+	result, err := service.Ensure(w.t.Context(), maas.Unrecorded("a test"), vmhosts.Registration{Name: node.Name, PowerAddress: address, Project: "maas"},
+		func(context.Context, string) (int, error) { return 0, nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -459,8 +459,8 @@ const (
 	// VMHostUnclearReason: the machine is a VM host and is being deleted, but it is uncertain which VM host of MAAS
 	// runs on it, and so whether VMs live there: MAAS shows none on the machine, although its Node is one, or was one
 	// and can't be read; or one whose address or certificate says otherwise.
-	//   - Provider: the initializer registers a VM host that somebody removed. The machine is neither switched off nor
-	//     released.
+	//   - Provider: the initializer registers a VM host that somebody removed, [while LXD has no
+	//     VMs](host-clusters.md#vms-that-maas-does-not-know). The machine is neither switched off nor released.
 	//   - You: follow the message. If MAAS confuses machines, interfaces of the nodes share a MAC address, as with
 	//     [Calico](host-clusters.md#the-network-plugin).
 	VMHostUnclearReason = "VMHostUnclear"

@@ -87,12 +87,15 @@ func (c *checks) registration(ctx context.Context, o options) {
 func (c *checks) notRegistered(err error) {
 	var ambiguous *vmhosts.AmbiguousError
 	var taken *vmhosts.TakenError
+	var occupied *vmhosts.OccupiedError
 	switch {
 	case errors.As(err, &ambiguous):
 		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with "+
 			"their VM host", "MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
 	case errors.As(err, &taken):
 		c.failed("vm-host", taken.Remedy()+"; --vm-host-name gives this one another name", "%s", taken.Problem())
+	case errors.As(err, &occupied):
+		c.failed("vm-host", occupied.Remedy(), "%s", occupied.Problem())
 	default:
 		c.refused("vm-host", err)
 	}
@@ -164,7 +167,7 @@ func (c *checks) register(ctx context.Context, o options) {
 		return
 	}
 	c.done(lineName(lxdnode.StepTrust), added, "LXD trusts MAAS's certificate")
-	result, err := service.Ensure(ctx, byHand, wanted)
+	result, err := service.Ensure(ctx, byHand, wanted, node.VMs)
 	if result.Host.ID == 0 {
 		c.notRegistered(err)
 		return

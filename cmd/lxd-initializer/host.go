@@ -65,7 +65,7 @@ func (p *pass) trustKeys(ctx context.Context) error {
 }
 
 // register creates or updates the node's VM host in MAAS. It searches for an existing one first: one that MAAS shows on
-// the node's machine, or that has a certificate of this node. If MAAS has no VM hosts, the node is offered to the
+// the node's machine, or that has a certificate of this node. A new one is made only while LXD has no VMs. If MAAS has no VM hosts, the node is offered to the
 // manager instead.
 func (p *pass) register(ctx context.Context) error {
 	if err := p.connectMAAS(); err != nil {
@@ -84,7 +84,7 @@ func (p *pass) register(ctx context.Context) error {
 		Name: p.node.Name, PowerAddress: p.options.powerAddress(p.address), Project: p.options.lxd.Project,
 		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key), Earlier: earlier,
 		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,
-	})
+	}, p.lxd.VMs)
 	if result.NoVMHosts {
 		return p.offer(ctx)
 	}

@@ -206,6 +206,51 @@ func TestWhatWasTakenAwayIsPutBack(t *testing.T) {
 	}
 }
 
+// A person deletes the VM host in MAAS, or MAAS is restored from a backup without it, while its VMs run.
+func TestANodeWithVMsThatMAASDoesNotKnowIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	n.settle(n.agent())
+	project := n.local().UseProject("maas")
+	making, err := project.CreateInstance(api.InstancesPost{
+		Name: "control-plane", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
+		InstancePut: api.InstancePut{Devices: map[string]map[string]string{"root": {"type": "disk", "path": "/", "pool": "default", "size": "10000000"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := making.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), n.onlyHost().ID); err != nil {
+		t.Fatal(err)
+	}
+	n.region.ResetCalls()
+	a := n.agent()
+	for range 2 {
+		if err := a.pass(t.Context()); err == nil || !problemOf(err).permanent {
+			t.Errorf("the pass returned %v", err)
+		}
+		n.wantCondition(corev1.ConditionFalse, reasonVMsWouldRestart)
+		n.wantLabel(true)
+	}
+	if message := n.condition().Message; !strings.Contains(message, "1 VM") {
+		t.Errorf("%q does not say how many VMs there are", message)
+	}
+	if writes := n.writes(); len(writes) > 0 {
+		t.Errorf("MAAS was asked to change something: %v", writes)
+	}
+	deleting, err := project.DeleteInstance("control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := deleting.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	n.settle(a)
+	n.wantHost()
+}
+
 func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()

@@ -77,6 +77,11 @@ const (
 	//     good, delete it: its VMs leave MAAS with it.
 	reasonVMHostNameTaken = "VMHostNameTaken"
 
+	// reasonVMsWouldRestart: MAAS does not have this node as a VM host, and LXD has VMs in the project; the message says
+	// how many. Nothing is registered: MAAS would restart them all.
+	//   - You: see [VMs that MAAS does not know](host-clusters.md#vms-that-maas-does-not-know).
+	reasonVMsWouldRestart = "VMsWouldRestart"
+
 	// reasonMACNotUnique: other nodes or interfaces have the MAC of an interface, too; nothing is registered or changed
 	// in MAAS.
 	//   - You: see [the network plugin](host-clusters.md#the-network-plugin).
@@ -128,6 +133,8 @@ func problemOf(err error) *problem {
 		p.reason, p.permanent = reasonAmbiguous, true
 	case guard.Is[*vmhosts.TakenError](err):
 		p.reason, p.permanent = reasonVMHostNameTaken, true
+	case guard.Is[*vmhosts.OccupiedError](err):
+		p.reason, p.permanent = reasonVMsWouldRestart, true
 	case isOfMAAS:
 		p.ofMAAS(api)
 	case apierrors.IsForbidden(err):

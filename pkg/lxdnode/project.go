@@ -3,6 +3,7 @@
 package lxdnode
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,6 +67,16 @@ func strangeDisks(profile *api.Profile) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(profile.Devices)), func(name string) bool {
 		return profile.Devices[name]["type"] != "disk" || name == "root"
 	})
+}
+
+// VMs counts the virtual machines in a project: MAAS makes machines of them. The error is an *Error.
+func (n *Node) VMs(ctx context.Context, project string) (count int, err error) {
+	err = n.call(ctx, StepProject, "reading the VMs in project "+project, func(client lxd.InstanceServer) error {
+		names, err := client.UseProject(project).GetInstanceNames(api.InstanceTypeVM)
+		count = len(names)
+		return err
+	})
+	return count, err
 }
 
 // ensureProfile ensures the profile that MAAS gives to VMs. A new one is empty: MAAS adds all devices itself. What an

@@ -78,6 +78,8 @@ type vmFacts struct {
 	Disks   []int64  `json:"disks"`  // bytes
 	MACs    []string `json:"macs"`
 	Running bool     `json:"running"`
+	// Starts is how often a VM of a simulated host was switched on.
+	Starts int `json:"starts"`
 
 	pools []string // of the disks, if the host reports them
 }
@@ -233,8 +235,11 @@ func (p labProject) SetPower(name string, on bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	vm, err := h.reach(p.project, name)
-	if err == nil {
+	if err == nil && vm.Running != on {
 		vm.Running = on
+		if on {
+			vm.Starts++
+		}
 	}
 	return err
 }

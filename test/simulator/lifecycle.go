@@ -96,6 +96,22 @@ func (s *Simulator) switchPower(m *machine, on bool, then func(error)) {
 	})
 }
 
+// cyclePower makes the BMC switch the machine on, and off before if MAAS shows it as on: what runs there ends (_start with
+// allow_power_cycle in maasserver/models/node.py).
+func (s *Simulator) cyclePower(m *machine, then func(error)) {
+	if m.powerState != "on" {
+		s.switchPower(m, true, then)
+		return
+	}
+	s.switchPower(m, false, func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		s.switchPower(m, true, then)
+	})
+}
+
 // powerTimeout is how long MAAS waits for a BMC in each try (POWER_ACTION_ACTIVITY_TIMEOUT in
 // maastemporalworker/workflow/power.py; CHANGE_POWER_STATE_TIMEOUT in provisioningserver/rpc/power.py before 3.5).
 const powerTimeout = 5 * time.Minute
@@ -393,7 +409,7 @@ func (s *Simulator) letGo(m *machine) {
 // new ones at the end.
 func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
 	s.enterCommission(m, u, keepNetwork)
-	s.switchPower(m, true, func(err error) {
+	s.cyclePower(m, func(err error) {
 		if err != nil {
 			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
 			return

@@ -141,6 +141,29 @@ func TestRefreshWhileAVMIsComposedTakesItOver(t *testing.T) {
 	}
 }
 
+// MAAS commissions the VMs of a host that is registered anew. One that runs is switched off first.
+func TestAHostThatIsRegisteredAnewHasItsVMsRestarted(t *testing.T) {
+	b := newBed(t)
+	id := b.composeVM("vm1")
+	b.do(post, "machines/", "op", "allocate", "system_id", id).object(t)
+	b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "jammy").object(t)
+	b.pass(10 * time.Minute)
+	vm := func() VM { return b.VMHosts()[0].VMs[0] }
+	b.do(del, "vm-hosts/1/")
+	if now := vm(); !now.Running || now.Starts != 1 || now.SystemID != "" {
+		t.Fatalf("when its host left MAAS, the VM is %+v", now)
+	}
+	host := b.do(post, "vm-hosts/", "type", "lxd", "name", "again", "project", vm().Project, "power_address", b.VMHosts()[0].Address).object(t)
+	b.pass(15 * time.Second)
+	if now := vm(); host["name"] != "again" || now.Running || now.SystemID == "" {
+		t.Errorf("when its host was registered anew, the VM is %+v", now)
+	}
+	b.expect(vm().SystemID, []step{{5 * time.Minute, "Ready", "off"}})
+	if now := vm(); now.Starts != 2 {
+		t.Errorf("the VM was started %d times", now.Starts)
+	}
+}
+
 func TestHostThatLosesVMs(t *testing.T) {
 	b := newBed(t)
 	b.breakHost(`{"unreachable": true, "losing": true}`)

@@ -88,7 +88,7 @@ func TestAVMHostThatMayBeAnothersIsLeftAlone(t *testing.T) {
 			_, _, checked := b.Check(t.Context(), r)
 			var taken *vmhosts.TakenError
 			for what, err := range map[string]error{
-				"Ensure": second(b.Ensure(t.Context(), maas.Unrecorded("a test"), r)), "Check": checked,
+				"Ensure": second(b.Ensure(t.Context(), maas.Unrecorded("a test"), r, noVMs)), "Check": checked,
 			} {
 				if !errors.As(err, &taken) || taken.By.ID != host.ID || taken.ByAddress != address1 {
 					t.Errorf("%s: %v", what, err)
@@ -125,6 +125,37 @@ func TestAVMHostWithAnEarlierCertificateOfTheNodeIsTheNodes(t *testing.T) {
 	}
 }
 
+// MAAS would restart the VMs of a host that it does not have. One that somebody registered is the host, whatever is on it.
+func TestAHostWithVMsIsNotRegisteredAnew(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	host, _ := b.theirs()
+	if err := b.Remove(t.Context(), maas.Unrecorded("a test"), host.ID); err != nil {
+		t.Fatal(err)
+	}
+	r, before, asked := node("1"), b.writes(), ""
+	one := func(_ context.Context, project string) (int, error) { asked = project; return 1, nil }
+	var occupied *vmhosts.OccupiedError
+	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, one); !errors.As(err, &occupied) || occupied.VMs != 1 || asked != r.Project {
+		t.Errorf("%v, of project %q", err, asked)
+	}
+	down := errors.New("LXD does not respond")
+	failing := func(context.Context, string) (int, error) { return 0, down }
+	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, failing); !errors.Is(err, down) {
+		t.Errorf("without LXD: %v", err)
+	}
+	if wrote := b.writes() - before; wrote > 0 || len(b.hosts()) > 0 {
+		t.Errorf("%d writes, %d hosts", wrote, len(b.hosts()))
+	}
+	byHand := maas.VMHostParams{Name: "by-hand", VMHostPower: maas.VMHostPower{PowerAddress: r.PowerAddress, Project: r.Project}}
+	if _, err := b.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), byHand); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, one); err != nil || got.Created || len(b.hosts()) != 1 {
+		t.Errorf("%+v: %v, %d hosts", got, err, len(b.hosts()))
+	}
+}
+
 // A host that was found gets no name that another one has.
 func TestANameThatAnotherVMHostHasIsNotGiven(t *testing.T) {
 	t.Parallel()
@@ -136,7 +167,7 @@ func TestANameThatAnotherVMHostHasIsNotGiven(t *testing.T) {
 	before := b.writes()
 	r.Name, r.SystemID = "node-1", found.Host.SystemID
 	var taken *vmhosts.TakenError
-	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r); !errors.As(err, &taken) || taken.By.ID != host.ID || b.writes() != before {
+	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, noVMs); !errors.As(err, &taken) || taken.By.ID != host.ID || b.writes() != before {
 		t.Errorf("%v, %d writes", err, b.writes()-before)
 	}
 	b.unharmed(host, vm)

@@ -90,6 +90,30 @@ func (e *TakenError) Remedy() string {
 		"address in MAAS; if it is gone for good, delete the VM host in MAAS"
 }
 
+// VMCounter asks a host's LXD how many VMs a project has.
+type VMCounter func(ctx context.Context, project string) (int, error)
+
+// OccupiedError is for a host that MAAS does not have, and on which VMs are: to register it makes MAAS take them for new
+// machines, which it commissions at once, by switching them off and on, and then offers to everybody.
+type OccupiedError struct {
+	Name, Project string
+	VMs           int
+}
+
+// Error says how many VMs there are, what would become of them, and the remedy.
+func (e *OccupiedError) Error() string { return e.Problem() + ": " + e.Remedy() }
+
+// Problem says how many VMs there are, and what would become of them.
+func (e *OccupiedError) Problem() string {
+	return fmt.Sprintf("MAAS does not have VM host %s, and project %s of its LXD has %d VM(s), which MAAS would restart, and "+
+		"offer as free machines, if the host was registered now", e.Name, e.Project, e.VMs)
+}
+
+// Remedy says what a person has to decide.
+func (e *OccupiedError) Remedy() string {
+	return "delete them, or move them to another project; if they may be restarted and lost, register the host in MAAS by hand"
+}
+
 // Service registers hosts in one MAAS. Its client's user must have the right of rights.Registration.
 type Service struct {
 	client *maas.Client
@@ -123,7 +147,7 @@ func (r *Registration) of(f found) proof {
 	switch {
 	case f.power.Project != r.Project:
 		return unrelated // Another project is another host in MAAS: its VMs are not ours.
-	case runsOn(f.host, *r):
+	case isShownOn(f.host, r.SystemID):
 		return proven
 	case !at && !named:
 		return unrelated
@@ -228,16 +252,12 @@ func (s *Service) power(ctx context.Context, host maas.VMHost) (*maas.VMHostPowe
 // likelihood ranks hosts, so that the right one is asked first.
 func likelihood(h maas.VMHost, r Registration) int {
 	switch {
-	case runsOn(h, r):
+	case isShownOn(h, r.SystemID):
 		return 2
 	case h.Name == r.Name:
 		return 1
 	}
 	return 0
-}
-
-func runsOn(h maas.VMHost, r Registration) bool {
-	return r.SystemID != "" && h.Host.SystemID == r.SystemID
 }
 
 // only returns the single host of the first list that is not empty.
@@ -273,10 +293,11 @@ func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []st
 	return &f.host, changes, nil
 }
 
-// Ensure registers the host, or updates its registration. If MAAS has not reached the host, or does not know its cores
+// Ensure registers the host, or updates its registration. A host that MAAS does not have is registered only if its LXD
+// has no VM in the project, which vms counts; otherwise the error is an *OccupiedError. If MAAS has not reached the host, or does not know its cores
 // and memory yet, Ensure refreshes it: the result may still lack them (ResourcesKnown), and an error that is
 // maas.Unavailable has the reason why MAAS can't reach it.
-func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration) (Result, error) {
+func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration, vms VMCounter) (Result, error) {
 	f, err := s.find(ctx, r)
 	if errors.Is(err, maas.Gone) {
 		return Result{NoVMHosts: true}, nil
@@ -285,11 +306,7 @@ func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration
 		return Result{}, err
 	}
 	if f == nil {
-		host, err := s.client.CreateLXDHost(ctx, permit, r.params())
-		if err != nil {
-			return Result{}, fmt.Errorf("registering VM host %s: %w", r.Name, err)
-		}
-		return s.refresh(ctx, Result{Host: host, Created: true})
+		return s.create(ctx, permit, r, vms)
 	}
 	wanted, changes := f.differs(r)
 	result := Result{Host: f.host, Changes: changes}
@@ -299,6 +316,22 @@ func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration
 		}
 	}
 	return s.refresh(ctx, result)
+}
+
+// create registers a host that MAAS does not have.
+func (s *Service) create(ctx context.Context, permit maas.Permit, r Registration, vms VMCounter) (Result, error) {
+	there, err := vms(ctx, r.Project)
+	if err == nil && there > 0 {
+		err = &OccupiedError{Name: r.Name, Project: r.Project, VMs: there}
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	host, err := s.client.CreateLXDHost(ctx, permit, r.params())
+	if err != nil {
+		return Result{}, fmt.Errorf("registering VM host %s: %w", r.Name, err)
+	}
+	return s.refresh(ctx, Result{Host: host, Created: true})
 }
 
 // refresh makes MAAS refresh a host that it has not reached. MAAS updates the figures of a host that it has reached by
@@ -325,7 +358,11 @@ func (s *Service) Remove(ctx context.Context, permit maas.Permit, id int) error 
 
 // OnMachine returns the VM hosts that MAAS shows on a machine; there is at most one for each LXD project.
 func OnMachine(hosts []maas.VMHost, systemID string) []maas.VMHost {
-	return list.Where(hosts, (&Node{SystemID: systemID}).isShown)
+	return list.Where(hosts, func(h maas.VMHost) bool { return isShownOn(h, systemID) })
+}
+
+func isShownOn(h maas.VMHost, systemID string) bool {
+	return systemID != "" && h.Host.SystemID == systemID
 }
 
 // Node is a Node with what identifies its VM hosts. MAAS finds a VM host's machine by the MAC addresses that LXD
@@ -347,7 +384,7 @@ type Node struct {
 // there. The node's own certificate proves more than an address. inDoubt are those of which MAAS says both.
 func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (on, inDoubt []maas.VMHost, err error) {
 	for _, h := range hosts {
-		shown, named := node.isShown(h), node.Name != "" && h.Name == node.Name
+		shown, named := isShownOn(h, node.SystemID), node.Name != "" && h.Name == node.Name
 		if shown && named {
 			on = append(on, h)
 		}
@@ -369,8 +406,6 @@ func (s *Service) OnNode(ctx context.Context, hosts []maas.VMHost, node Node) (o
 	}
 	return on, inDoubt, nil
 }
-
-func (n *Node) isShown(h maas.VMHost) bool { return n.SystemID != "" && h.Host.SystemID == n.SystemID }
 
 // Has reports whether a power address is the node's.
 func (n *Node) Has(powerAddress string) bool {

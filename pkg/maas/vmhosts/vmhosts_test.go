@@ -80,12 +80,14 @@ func (b *bed) as(key string) *maas.Client {
 
 func (b *bed) ensure(r vmhosts.Registration) vmhosts.Result {
 	b.t.Helper()
-	result, err := b.Ensure(b.t.Context(), maas.Unrecorded("a test"), r)
+	result, err := b.Ensure(b.t.Context(), maas.Unrecorded("a test"), r, noVMs)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return result
 }
+
+func noVMs(context.Context, string) (int, error) { return 0, nil }
 
 // hosts are those that MAAS has.
 func (b *bed) hosts() []maas.VMHost {
@@ -230,7 +232,7 @@ func TestSeveralCandidatesAreAnError(t *testing.T) {
 	}
 	before := b.writes()
 	var ambiguous *vmhosts.AmbiguousError
-	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 || b.writes() != before {
+	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, noVMs); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 || b.writes() != before {
 		t.Errorf("%v, %d writes", err, b.writes()-before)
 	}
 }
@@ -239,7 +241,7 @@ func TestAHostThatMAASCannotReachIsRefreshed(t *testing.T) {
 	b := newBed(t)
 	b.maas.BreakVMHost("node-1", true, false)
 	for range 2 {
-		result, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), node("1"))
+		result, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), node("1"), noVMs)
 		if !errors.Is(err, maas.Unavailable) || result.Host.ResourcesKnown() || len(b.hosts()) != 1 {
 			t.Fatalf("unreachable: %+v, %v, %d hosts", result, err, len(b.hosts()))
 		}
@@ -253,7 +255,7 @@ func TestAHostThatMAASCannotReachIsRefreshed(t *testing.T) {
 func TestPlainUsersAreRefused(t *testing.T) {
 	b := newBed(t)
 	service := vmhosts.NewService(b.as("joe:token:secret"))
-	if _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), node("1")); !errors.Is(err, maas.Forbidden) {
+	if _, err := service.Ensure(t.Context(), maas.Unrecorded("a test"), node("1"), noVMs); !errors.Is(err, maas.Forbidden) {
 		t.Errorf("a plain user: %v", err)
 	}
 }
@@ -261,7 +263,7 @@ func TestPlainUsersAreRefused(t *testing.T) {
 // From MAAS 3.8 on, a user registers a host, changes it and removes it with rights.Registration alone.
 func TestRegistrationWithTheLeastKey(t *testing.T) {
 	b := newBedOf(t, "3.8")
-	if _, err := vmhosts.NewService(b.as("joe:token:secret")).Ensure(t.Context(), maas.Unrecorded("a test"), node("1")); !errors.Is(err, maas.Forbidden) {
+	if _, err := vmhosts.NewService(b.as("joe:token:secret")).Ensure(t.Context(), maas.Unrecorded("a test"), node("1"), noVMs); !errors.Is(err, maas.Forbidden) {
 		t.Errorf("a plain user: %v", err)
 	}
 	b.Service = vmhosts.NewService(b.as("nodes:token:secret"))
