@@ -65,7 +65,7 @@ type Values struct {
 	NetworkBridge string
 	// Zone is the zone that MAAS puts the VM hosts into. Empty, here: each into the zone of its machine.
 	Zone string
-	// ResourcePool is the pool that MAAS puts the VM hosts into. Empty, here: the one that MAAS chooses.
+	// ResourcePool is the pool that MAAS puts the VM hosts into.
 	ResourcePool string
 	// CredentialsHash is anything that changes with the credentials: pods are then made anew at once, and don't wait
 	// until the node has written the files that changed. It is public.
@@ -131,8 +131,9 @@ var parsedChart = sync.OnceValues(func() (*chart.Chart, error) {
 
 // chart are the values as the chart has them.
 func (v Values) chart() map[string]any {
-	initializer := map[string]any{"enabled": true, "zone": v.Zone, "resourcePool": v.ResourcePool}
+	initializer := map[string]any{"enabled": true, "extraArgs": []any{"--zone-of-machine"}}
 	for name, value := range map[string]string{
+		"zone": v.Zone, "resourcePool": v.ResourcePool,
 		"storageBackend": v.StorageBackend, "storageSize": v.StorageSize, "networkBridge": v.NetworkBridge,
 	} {
 		if value != "" {

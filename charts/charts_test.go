@@ -233,14 +233,15 @@ func TestLXDsDirectoriesAreMounted(t *testing.T) {
 	}
 }
 
-// Where nothing is said of zone and pool, the initializer finds out by itself; the chart's defaults don't apply.
-func TestZoneAndPoolMayBeLeftOpen(t *testing.T) {
+// Where nothing is said of the zone, a node of a host cluster has that of its machine.
+func TestTheZoneIsThatOfTheMachine(t *testing.T) {
 	objects := mustRender(t, Values{Namespace: testNamespace})
-	got := environment(t, objects[len(objects)-1])
-	for _, name := range []string{"ZONE", "RESOURCE_POOL"} {
-		if value, set := got[name]; value != "" || !set {
-			t.Errorf("%s is %q (set: %t), want it empty", name, value, set)
-		}
+	daemonSet := objects[len(objects)-1]
+	if got := environment(t, daemonSet)["ZONE"]; got != "" {
+		t.Errorf("the zone is %q, want none", got)
+	}
+	if args := toDaemonSet(t, daemonSet).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--zone-of-machine") {
+		t.Errorf("the initializer is called with %q", args)
 	}
 }
 

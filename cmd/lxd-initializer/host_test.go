@@ -128,7 +128,8 @@ func TestZoneAndPoolAreMoved(t *testing.T) {
 		{"zone", map[string]string{"ZONE": "zone-b"}, "zone-b", "pool-a", 1},
 		{"pool", map[string]string{"ZONE": "zone-b", "RESOURCE_POOL": "pool-b"}, "zone-b", "pool-b", 1},
 		{"both", map[string]string{"ZONE": "default", "RESOURCE_POOL": "default"}, "default", "default", 1},
-		{"that of the machine, and what MAAS has", map[string]string{"ZONE": "", "RESOURCE_POOL": ""}, "zone-b", "default", 1},
+		{"what MAAS has", map[string]string{"ZONE": "", "RESOURCE_POOL": ""}, "default", "default", 0},
+		{"that of the machine", map[string]string{"ZONE": "", "RESOURCE_POOL": "", "ZONE_OF_MACHINE": "true"}, "zone-b", "default", 1},
 		{"nothing", map[string]string{"ZONE": "zone-b", "RESOURCE_POOL": "default"}, "zone-b", "default", 0},
 	} {
 		n.region.ResetCalls()
@@ -316,14 +317,17 @@ func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
 func TestHostThatMAASHasAlreadyIsAdopted(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
-	// An operator registered it, without a certificate that LXD trusts.
-	if _, err := n.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), registered(n.name, n.ip)); err != nil {
+	// An operator registered it, without a certificate that LXD trusts, in a zone and a pool of his choice.
+	params := registered(n.name, n.ip)
+	params.Zone, params.Pool = "zone-a", "pool-b"
+	if _, err := n.client.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), params); err != nil {
 		t.Fatal(err)
 	}
 	host := n.onlyHost()
-	n.settle(n.agent())
-	if got := n.wantHost(); got.ID != host.ID {
-		t.Errorf("VM host %d became %d", host.ID, got.ID)
+	n.replaceNode("") // of a cluster that the provider did not make
+	n.settle(n.agent(map[string]string{"ZONE": "", "RESOURCE_POOL": ""}))
+	if got := n.wantHost(); got.ID != host.ID || got.Zone != host.Zone || got.Pool != host.Pool {
+		t.Errorf("VM host %+v became %+v", host, got)
 	}
 }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,10 +79,13 @@ func (p *pass) machine() (zone, systemID string) {
 	return "", ""
 }
 
-// zone returns the wanted zone of the VM host.
+// zone returns the wanted zone of the VM host. "": it stays where it is.
 func (p *pass) zone() (string, error) {
 	zone, _ := p.machine()
-	if zone = cmp.Or(p.options.zone, zone); zone == "" {
+	switch {
+	case p.options.zone != "" || !p.options.zoneOfMachine:
+		return p.options.zone, nil
+	case zone == "":
 		return "", &problem{
 			reason: reasonZoneUnknown, status: corev1.ConditionFalse,
 			message: "no zone is set, and the Node has no provider ID of MAAS yet that names its machine's zone",

@@ -36,9 +36,9 @@ type options struct {
 	lxd     lxdnode.Config // without ListenAddress
 	listen  string         // [host]:port, or a port of the node's address
 
-	zone         string // "": that of the node's machine
-	resourcePool string // "": MAAS's choice
-	credentials  credentials
+	zone, resourcePool string // "": the VM host stays where it is
+	zoneOfMachine      bool   // without a zone: that of the node's machine
+	credentials        credentials
 
 	checkInterval           time.Duration
 	healthAddr, metricsAddr string
@@ -79,9 +79,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.credentials.dir, "maas-config-dir", "/etc/capmaas", "Directory with config/maasEndpoint, "+
 		"credentials/apiKey and, optionally, credentials/caBundle, for credentials that are not set otherwise. They are "+
 		"read again when they change.")
-	fs.StringVar(&o.zone, "zone", "default", "Zone of the VM host in MAAS. Empty: the zone in the node's provider ID.")
-	fs.StringVar(&o.resourcePool, "resource-pool", "default", "Resource pool of the VM host in MAAS. Empty: the one that "+
-		"MAAS gives it.")
+	fs.StringVar(&o.zone, "zone", "", "Zone of the VM host in MAAS. Default: it stays where it is.")
+	fs.BoolVar(&o.zoneOfMachine, "zone-of-machine", false, "Without a zone: put the VM host into that of the node's "+
+		"machine, as soon as the Node's provider ID names it.")
+	fs.StringVar(&o.resourcePool, "resource-pool", "", "Resource pool of the VM host in MAAS. Default: it stays where it "+
+		"is.")
 	fs.StringVar(&o.namespace, "pod-namespace", "capmaas-system", "Namespace of the Secret with the node's key pair.")
 	fs.DurationVar(&o.checkInterval, "check-interval", time.Minute, "How often everything is checked again, and what "+
 		"drifted repaired.")
@@ -98,9 +100,6 @@ func variable(flag string) string {
 	}
 	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
-
-// emptyIsValue are the variables that mean something when they are empty. The others count as unset then.
-var emptyIsValue = []string{"ZONE", "RESOURCE_POOL"}
 
 // settingError is one setting that can't be used.
 type settingError struct {
@@ -135,7 +134,7 @@ func parseOptions(args []string, lookup func(string) (string, bool)) (o options,
 		name := variable(f.Name)
 		value, there := lookup(name)
 		value = strings.TrimSpace(value)
-		if !there || f.Changed || value == "" && !slices.Contains(emptyIsValue, name) {
+		if !there || f.Changed || value == "" {
 			return
 		}
 		if err := f.Value.Set(value); err != nil {

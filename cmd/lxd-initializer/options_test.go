@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 		opts.listenAddress(node), opts.powerAddress(node), opts.healthAddr, opts.metricsAddr, opts.checkInterval,
 	}
 	want := summary{
-		"zfs", "default", "br0", "maas", 50, false, "default", "default", "capmaas-system",
+		"zfs", "default", "br0", "maas", 50, false, "", "", "capmaas-system",
 		"192.0.2.10:8443", "192.0.2.10:8443", ":9440", ":8080", time.Minute,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -134,7 +134,7 @@ func TestEverySettingThatIsWrongIsNamedAtOnce(t *testing.T) {
 		"NODE_NAME": "Not A Node", "NODE_IP": "nowhere", "STORAGE_BACKEND": "floppy", "STORAGE_SIZE": "50GB", "STORAGE_POOL": "a/b",
 		"NETWORK_BRIDGE": "a-bridge-with-a-long-name", "CREATE_BRIDGE": "perhaps", "LXD_PROJECT": "a b",
 		"LXD_SOCKET": "unix.socket", "LXD_LISTEN": "here:8443", "MAAS_ENDPOINT": "maas", "MAAS_API_KEY": "key", "MAAS_CONFIG_DIR": bundle,
-		"ZONE": "a/b", "RESOURCE_POOL": "-", "POD_NAMESPACE": "No", "CHECK_INTERVAL": "1", "HEALTH_ADDR": "9440", "METRICS_ADDR": "8080:",
+		"ZONE": "a/b", "ZONE_OF_MACHINE": "perhaps", "RESOURCE_POOL": "-", "POD_NAMESPACE": "No", "CHECK_INTERVAL": "1", "HEALTH_ADDR": "9440", "METRICS_ADDR": "8080:",
 		"LOG_LEVEL": "loud", "LOG_FORMAT": "xml",
 	}
 	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)

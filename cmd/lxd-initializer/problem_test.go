@@ -81,7 +81,7 @@ func TestMachineOfTheNode(t *testing.T) {
 		{"", "other://zone-b/abc123", "", ""},
 		{"", "maas://abc123", "", ""},
 	} {
-		p := &pass{agent: newAgent(options{zone: c.zone}, nil, nil), node: &corev1.Node{Spec: corev1.NodeSpec{ProviderID: c.providerID}}}
+		p := &pass{agent: newAgent(options{zone: c.zone, zoneOfMachine: true}, nil, nil), node: &corev1.Node{Spec: corev1.NodeSpec{ProviderID: c.providerID}}}
 		zone, err := p.zone()
 		_, system := p.machine()
 		if zone != c.wantZone || system != c.wantSystem || (err == nil) != (c.wantZone != "") {
