@@ -71,7 +71,7 @@ func (p *pass) register(ctx context.Context) error {
 	if err := p.connectMAAS(); err != nil {
 		return err
 	}
-	zone, err := p.zone()
+	zone, err := p.zone(ctx)
 	if err != nil {
 		return err
 	}

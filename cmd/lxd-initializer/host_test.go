@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 func TestFreshNodeBecomesAHost(t *testing.T) {
@@ -143,6 +145,27 @@ func TestZoneAndPoolAreMoved(t *testing.T) {
 		}
 	}
 	n.wantHost()
+}
+
+// The provider ID of a Node is immutable, and names the zone of that time.
+func TestAVMHostFollowsItsMachineIntoAnotherZone(t *testing.T) {
+	t.Parallel()
+	n := newBed(t).newNode()
+	a := n.agent(map[string]string{"ZONE": "", "ZONE_OF_MACHINE": "true"})
+	inZone := func(want string) {
+		t.Helper()
+		n.settle(a)
+		if host := n.wantHost(); host.Zone.Name != want {
+			t.Errorf("the VM host is in zone %s, want %s", host.Zone.Name, want)
+		}
+	}
+	inZone("zone-b")
+	simtest.Call(t, n.region, apiKey, http.MethodPut, "machines/"+n.machine.SystemID+"/", url.Values{"zone": {"zone-a"}})
+	inZone("zone-a")
+	if _, err := n.region.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/{id}/", Status: http.StatusNotFound}); err != nil {
+		t.Fatal(err)
+	}
+	inZone("zone-b") // as the provider ID says
 }
 
 func TestWhatWasTakenAwayIsPutBack(t *testing.T) {

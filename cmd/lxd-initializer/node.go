@@ -21,6 +21,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // component is the initializer's name in events and patches.
@@ -79,19 +80,27 @@ func (p *pass) machine() (zone, systemID string) {
 	return "", ""
 }
 
-// zone returns the wanted zone of the VM host. "": it stays where it is.
-func (p *pass) zone() (string, error) {
-	zone, _ := p.machine()
-	switch {
-	case p.options.zone != "" || !p.options.zoneOfMachine:
+// zone returns the wanted zone of the VM host. "": it stays where it is. A machine may have been moved since its
+// provider ID was made, which names its zone only if MAAS does not show the machine.
+func (p *pass) zone(ctx context.Context) (string, error) {
+	if p.options.zone != "" || !p.options.zoneOfMachine {
 		return p.options.zone, nil
-	case zone == "":
+	}
+	zone, systemID := p.machine()
+	if systemID == "" {
 		return "", &problem{
 			reason: reasonZoneUnknown, status: corev1.ConditionFalse,
-			message: "no zone is set, and the Node has no provider ID of MAAS yet that names its machine's zone",
+			message: "no zone is set, and the Node has no provider ID of MAAS yet that names its machine",
 		}
 	}
-	return zone, nil
+	machine, err := p.client.GetMachine(ctx, systemID)
+	switch {
+	case errors.Is(err, maas.NotFound) || errors.Is(err, maas.Forbidden):
+		return zone, nil
+	case err != nil:
+		return "", fmt.Errorf("reading the zone of the node's machine: %w", err)
+	}
+	return machine.Zone.Name, nil
 }
 
 // report writes the result of the pass: the label once the node is a host, and the condition, each only if it changed.

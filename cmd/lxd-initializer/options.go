@@ -81,7 +81,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"read again when they change.")
 	fs.StringVar(&o.zone, "zone", "", "Zone of the VM host in MAAS. Default: it stays where it is.")
 	fs.BoolVar(&o.zoneOfMachine, "zone-of-machine", false, "Without a zone: put the VM host into that of the node's "+
-		"machine, as soon as the Node's provider ID names it.")
+		"machine, as soon as the Node's provider ID names that.")
 	fs.StringVar(&o.resourcePool, "resource-pool", "", "Resource pool of the VM host in MAAS. Default: it stays where it "+
 		"is.")
 	fs.StringVar(&o.namespace, "pod-namespace", "capmaas-system", "Namespace of the Secret with the node's key pair.")

@@ -49,7 +49,7 @@ const (
 	//   - You: see [the Node does not come](troubleshooting.md#the-node-does-not-come).
 	reasonAddressUnknown = "AddressUnknown"
 
-	// reasonZoneUnknown: the Node has no provider ID that names the zone.
+	// reasonZoneUnknown: the Node has no provider ID that names its machine, whose zone it gets.
 	//   - You: see [the Node does not come](troubleshooting.md#the-node-does-not-come).
 	reasonZoneUnknown = "ZoneUnknown"
 

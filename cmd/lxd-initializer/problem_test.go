@@ -70,25 +70,18 @@ func TestMAASIsNotAskedBeforeItWants(t *testing.T) {
 
 func TestMachineOfTheNode(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		zone, providerID     string
-		wantZone, wantSystem string
-	}{
-		{"", "maas://zone-b/abc123", "zone-b", "abc123"},
-		{"zone-a", "maas://zone-b/abc123", "zone-a", "abc123"},
-		{"zone-a", "", "zone-a", ""},
-		{"", "", "", ""},
-		{"", "other://zone-b/abc123", "", ""},
-		{"", "maas://abc123", "", ""},
+	for providerID, want := range map[string][2]string{
+		"maas://zone-b/abc123": {"zone-b", "abc123"}, "": {}, "other://zone-b/abc123": {}, "maas://abc123": {},
 	} {
-		p := &pass{agent: newAgent(options{zone: c.zone, zoneOfMachine: true}, nil, nil), node: &corev1.Node{Spec: corev1.NodeSpec{ProviderID: c.providerID}}}
-		zone, err := p.zone()
-		_, system := p.machine()
-		if zone != c.wantZone || system != c.wantSystem || (err == nil) != (c.wantZone != "") {
-			t.Errorf("%v: zone %q, system id %q, %v", c, zone, system, err)
+		p := &pass{agent: newAgent(options{zoneOfMachine: true}, nil, nil), node: &corev1.Node{Spec: corev1.NodeSpec{ProviderID: providerID}}}
+		if zone, system := p.machine(); zone != want[0] || system != want[1] {
+			t.Errorf("%q: zone %q, system id %q", providerID, zone, system)
 		}
-		if err != nil && (problemOf(err).reason != reasonZoneUnknown || problemOf(err).permanent) {
-			t.Errorf("%v: %v", c, err)
+		if want[1] != "" {
+			continue
+		}
+		if _, err := p.zone(t.Context()); problemOf(err).reason != reasonZoneUnknown || problemOf(err).permanent {
+			t.Errorf("%q: %v", providerID, err)
 		}
 	}
 }
