@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
@@ -199,4 +203,30 @@ func TestAClusterNeedsTheEntitlementForItsEndpoint(t *testing.T) {
 			w.unchanged(before)
 		})
 	}
+}
+
+// MAAS tells how it switches its machines to who may edit all of them. The cluster's key may be one of less, the nodes' is none.
+func TestAHostIsReleasedWithTheLeastKey(t *testing.T) {
+	t.Parallel()
+	least := withLeastKey("4.0", rights.BareMetal, rights.HostBridge, rights.DNSEndpoint)
+	w, cluster := hostWorld(t, withoutVMHosts, least)
+	w.setKey(plainUser)
+	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
+	w.deployed(m)
+	w.saysOnNode(w.joined(m), corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
+	nodes := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "nodes", Namespace: w.namespace}}
+	key := func(key string) {
+		w.patch(nodes, func() { nodes.Data["apiKey"] = []byte(key) })
+	}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(nodes), nodes); err != nil {
+		t.Fatal(err)
+	}
+	key(plainUser)
+	if err := w.client.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	w.refusedWith(m, infrav1.EntitlementMissingReason, "can_edit_machines", "joe")
+	key("nodes:token:secret")
+	w.retires(m)
+	w.deleteCluster(cluster)
 }

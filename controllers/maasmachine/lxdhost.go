@@ -5,6 +5,7 @@ package maasmachine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,6 +19,9 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 )
 
@@ -35,7 +39,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 	if host != nil {
 		return r.awaitLXDHost(ctx, host)
 	}
-	vms, err := vmsAt(ctx, l, node.identity(l))
+	vms, err := r.vmsAt(ctx, l, node.identity(l))
 	if err != nil {
 		return proceed, err
 	}
@@ -54,8 +58,8 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 
 // vmsAt names the VMs that MAAS switches at a node's addresses, whoever made them: those that were composed on a VM
 // host, before MAAS lost its VM hosts, carry no marks in LXD.
-func vmsAt(ctx context.Context, l *life, node vmhosts.Node) ([]string, error) {
-	instances, err := l.Inventory.Client().Instances(ctx)
+func (r *Reconciler) vmsAt(ctx context.Context, l *life, node vmhosts.Node) ([]string, error) {
+	instances, err := r.instances(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("looking for VMs on the node: %w", err)
 	}
@@ -67,6 +71,29 @@ func vmsAt(ctx context.Context, l *life, node vmhosts.Node) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// instances asks how MAAS switches all machines. MAAS tells that to who may edit all of them: the key on the nodes, and
+// only perhaps the cluster's.
+func (r *Reconciler) instances(ctx context.Context, l *life) (map[string]maas.Instance, error) {
+	lacking := rights.Require(ctx, l.Inventory, "the release of an LXD host", rights.Registration, nil)
+	if !guard.Is[*rights.Error](lacking) {
+		return l.Inventory.Client().Instances(ctx)
+	}
+	config, err := r.Scopes.HostCredentials(ctx, l.MaasCluster)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := maas.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	defer nodes.Close()
+	instances, err := nodes.Instances(ctx)
+	if errors.Is(err, maas.Forbidden) {
+		return nil, lacking
+	}
+	return instances, err
 }
 
 // awaitLXDHost deletes the machine's LXDHost, and waits until it is gone.

@@ -375,6 +375,31 @@ func TestEnlistingNeedsEntitlementsForAllOfMAAS(t *testing.T) {
 	})
 }
 
+// Only who may edit the machines of all pools reads how MAAS switches machines (power_parameters of MachinesHandler in
+// maasserver/api/nodes.py).
+func TestPowerParametersOfMachinesNeedAnEntitlementForAllOfMAAS(t *testing.T) {
+	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+		pool := m.newPool(t)
+		id := m.inPool(t, pool).str("system_id")
+		for name, tt := range map[string]struct {
+			given entitlement
+			reads bool
+		}{
+			"the pool":  {given: entitlement{"can_edit_machines", pool}},
+			"all pools": {given: entitlement{name: "can_edit_machines"}, reads: true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				for _, pairs := range [][]string{{"op", "power_parameters"}, {"op", "power_parameters", "id", id}} {
+					if got := m.asMember(t, tt.given).get(t, "machines/", pairs...); (got.status != http.StatusForbidden) == tt.reads {
+						continue
+					}
+					t.Errorf("%q: who has the right in %s reads them: %v", pairs, name, !tt.reads)
+				}
+			})
+		}
+	})
+}
+
 // VM hosts go by the pool that they are in, and everybody sees them; only who may edit machines of all pools registers them
 // (_perm_pod in maasserver/auth/local.py, get_pods in maasserver/models/bmc.py).
 func TestEntitlementsForVMHosts(t *testing.T) {
