@@ -85,19 +85,14 @@ func (c *checks) registration(ctx context.Context, o options) {
 
 // notRegistered turns an error of vmhosts into a line.
 func (c *checks) notRegistered(err error) {
-	var ambiguous *vmhosts.AmbiguousError
-	var taken *vmhosts.TakenError
-	var occupied *vmhosts.OccupiedError
+	refused, is := errors.AsType[*vmhosts.Error](err)
 	switch {
-	case errors.As(err, &ambiguous):
-		c.failed("vm-host", "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with "+
-			"their VM host", "MAAS has it %d times: ids %v", len(ambiguous.IDs), ambiguous.IDs)
-	case errors.As(err, &taken):
-		c.failed("vm-host", taken.Remedy()+"; --vm-host-name gives this one another name", "%s", taken.Problem())
-	case errors.As(err, &occupied):
-		c.failed("vm-host", occupied.Remedy(), "%s", occupied.Problem())
-	default:
+	case !is:
 		c.refused("vm-host", err)
+	case refused.Kind == vmhosts.Taken:
+		c.failed("vm-host", refused.Remedy+"; --vm-host-name gives this one another name", "%s", refused.Problem)
+	default:
+		c.failed("vm-host", refused.Remedy, "%s", refused.Problem)
 	}
 }
 

@@ -65,8 +65,8 @@ func (p *pass) trustKeys(ctx context.Context) error {
 }
 
 // register creates or updates the node's VM host in MAAS. It searches for an existing one first: one that MAAS shows on
-// the node's machine, or that has a certificate of this node. A new one is made only while LXD has no VMs. If MAAS has no VM hosts, the node is offered to the
-// manager instead.
+// the node's machine, or that has a certificate of this node. A new one is made only while LXD has no VMs. If MAAS has
+// no VM hosts, the node is offered to the manager instead.
 func (p *pass) register(ctx context.Context) error {
 	if err := p.connectMAAS(); err != nil {
 		return err

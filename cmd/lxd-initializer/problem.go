@@ -97,6 +97,10 @@ const (
 	reasonFailed = "Failed"
 )
 
+var reasonsOfHosts = map[vmhosts.Kind]string{
+	vmhosts.Ambiguous: reasonAmbiguous, vmhosts.Taken: reasonVMHostNameTaken, vmhosts.Occupied: reasonVMsWouldRestart,
+}
+
 // problem is why a pass did not succeed, in the form that users see.
 type problem struct {
 	reason string
@@ -120,6 +124,7 @@ func problemOf(err error) *problem {
 	}
 	p := &problem{status: corev1.ConditionFalse, reason: reasonFailed, message: text.Lines(err), cause: err}
 	api, isOfMAAS := errors.AsType[*maas.Error](err)
+	ofHost, isOfHost := errors.AsType[*vmhosts.Error](err)
 	switch {
 	case guard.Is[*lxdnode.MACError](err):
 		p.reason, p.permanent = reasonMACNotUnique, true
@@ -129,12 +134,8 @@ func problemOf(err error) *problem {
 		p.reason, p.permanent = reasonLXDNotReady, lxdnode.Permanent(err)
 	case guard.Is[*maas.ConfigError](err):
 		p.reason, p.status, p.permanent = infrav1.CredentialsInvalidReason, corev1.ConditionUnknown, true
-	case guard.Is[*vmhosts.AmbiguousError](err):
-		p.reason, p.permanent = reasonAmbiguous, true
-	case guard.Is[*vmhosts.TakenError](err):
-		p.reason, p.permanent = reasonVMHostNameTaken, true
-	case guard.Is[*vmhosts.OccupiedError](err):
-		p.reason, p.permanent = reasonVMsWouldRestart, true
+	case isOfHost:
+		p.reason, p.permanent = reasonsOfHosts[ofHost.Kind], true
 	case isOfMAAS:
 		p.ofMAAS(api)
 	case apierrors.IsForbidden(err):

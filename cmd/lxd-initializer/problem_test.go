@@ -41,9 +41,9 @@ func TestProblems(t *testing.T) {
 		{"no answer", &maas.Error{Kind: maas.Unavailable}, corev1.ConditionUnknown, infrav1.MAASUnavailableReason, false},
 		{"MAAS does not reach LXD", &maas.Error{Kind: maas.Unavailable, Op: "refresh", Status: http.StatusServiceUnavailable}, corev1.ConditionFalse, reasonHostUnreachable, false},
 		{"a proxy responds to a refresh", &maas.Error{Kind: maas.Unavailable, Op: "refresh", Status: http.StatusBadGateway}, corev1.ConditionUnknown, infrav1.MAASUnavailableReason, false},
-		{"another's host", &vmhosts.TakenError{Name: "node-1"}, corev1.ConditionFalse, reasonVMHostNameTaken, true},
-		{"VMs that MAAS does not know", &vmhosts.OccupiedError{VMs: 1}, corev1.ConditionFalse, reasonVMsWouldRestart, true},
-		{"several hosts", &vmhosts.AmbiguousError{IDs: []int{1, 2}}, corev1.ConditionFalse, reasonAmbiguous, true},
+		{"another's host", &vmhosts.Error{Kind: vmhosts.Taken}, corev1.ConditionFalse, reasonVMHostNameTaken, true},
+		{"VMs that MAAS does not know", &vmhosts.Error{Kind: vmhosts.Occupied}, corev1.ConditionFalse, reasonVMsWouldRestart, true},
+		{"several hosts", &vmhosts.Error{Kind: vmhosts.Ambiguous}, corev1.ConditionFalse, reasonAmbiguous, true},
 		{"Kubernetes forbids", apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "x", nil), corev1.ConditionFalse, reasonFailed, true},
 		{"Kubernetes is busy", apierrors.NewTooManyRequests("x", 1), corev1.ConditionFalse, reasonFailed, false},
 	} {

@@ -5,6 +5,7 @@
 package vmhosts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,69 +51,33 @@ type Result struct {
 	NoVMHosts bool
 }
 
-// AmbiguousError is for several VM hosts in MAAS that may be the same one: a person has to remove the wrong ones.
-type AmbiguousError struct {
-	Name string
-	IDs  []int
+// Kind is what keeps a host from being registered.
+type Kind int
+
+// Ambiguous: several VM hosts of MAAS may be it. Taken: one has its name or its address, and nothing proves to be it;
+// that is another one's until a person says otherwise. Occupied: MAAS does not have it, and VMs are on it: if it is
+// registered, MAAS takes them for new machines, commissions each at once, which switches it off and on, and then offers
+// it to everybody.
+const (
+	Ambiguous Kind = iota
+	Taken
+	Occupied
+)
+
+// Error is why a host is not registered, nor its registration changed, until a person decides.
+type Error struct {
+	Kind
+	// Problem is what there is, Remedy what a person has to decide.
+	Problem, Remedy string
+	// IDs of the VM hosts in MAAS that it is about.
+	IDs []int
 }
 
-// Error names the candidates and the remedy.
-func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("MAAS has %d VM hosts that may be %s (ids %v): remove all but one", len(e.IDs), e.Name, e.IDs)
-}
-
-// TakenError is for a VM host in MAAS that has the name or the address of a host, and that nothing proves to be it.
-// It is another one's until a person says otherwise.
-type TakenError struct {
-	// Name and Address of the host that is to be registered.
-	Name, Address string
-	// By is the VM host that MAAS has, ByAddress is where MAAS reaches it.
-	By        maas.VMHost
-	ByAddress string
-}
-
-// Error names the VM host, why it is not taken for the host, and the remedy.
-func (e *TakenError) Error() string { return e.Problem() + ": " + e.Remedy() }
-
-// Problem names the VM host, and why it is not taken for the host.
-func (e *TakenError) Problem() string {
-	on := "no machine that it knows"
-	if id := e.By.Host.SystemID; id != "" {
-		on = "machine " + id
-	}
-	return fmt.Sprintf("MAAS has VM host %s (id %d) at %s, on %s, and neither that machine nor its certificate is that "+
-		"of %s at %s", e.By.Name, e.By.ID, e.ByAddress, on, e.Name, e.Address)
-}
-
-// Remedy says what a person has to decide.
-func (e *TakenError) Remedy() string {
-	return "if that is another host, give one of the two another name or address; if it is this one, set its power " +
-		"address in MAAS; if it is gone for good, delete the VM host in MAAS"
-}
+// Error returns the problem and the remedy.
+func (e *Error) Error() string { return e.Problem + ": " + e.Remedy }
 
 // VMCounter asks a host's LXD how many VMs a project has.
 type VMCounter func(ctx context.Context, project string) (int, error)
-
-// OccupiedError is for a host that MAAS does not have, and on which VMs are: to register it makes MAAS take them for new
-// machines, which it commissions at once, by switching them off and on, and then offers to everybody.
-type OccupiedError struct {
-	Name, Project string
-	VMs           int
-}
-
-// Error says how many VMs there are, what would become of them, and the remedy.
-func (e *OccupiedError) Error() string { return e.Problem() + ": " + e.Remedy() }
-
-// Problem says how many VMs there are, and what would become of them.
-func (e *OccupiedError) Problem() string {
-	return fmt.Sprintf("MAAS does not have VM host %s, and project %s of its LXD has %d VM(s), which MAAS would restart, and "+
-		"offer as free machines, if the host was registered now", e.Name, e.Project, e.VMs)
-}
-
-// Remedy says what a person has to decide.
-func (e *OccupiedError) Remedy() string {
-	return "delete them, or move them to another project; if they may be restarted and lost, register the host in MAAS by hand"
-}
 
 // Service registers hosts in one MAAS. Its client's user must have the right of rights.Registration.
 type Service struct {
@@ -170,8 +135,7 @@ func owns(certificate, current string, earlier []string) bool {
 }
 
 // find returns the VM host that r describes, or nil: one that is proven to be it, or else the one that MAAS reaches at
-// its address while nothing shows that as another's. Several are an *AmbiguousError, one that may be another's is a
-// *TakenError.
+// its address while nothing shows that as another's. Otherwise the error is an *Error, which is Ambiguous or Taken.
 func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	if f, err := s.findKnown(ctx, r); err != nil || f != nil {
 		return f, err
@@ -190,10 +154,23 @@ func (s *Service) find(ctx context.Context, r Registration) (*found, error) {
 	}
 	for _, other := range by[taken] {
 		if f == nil || other.host.Name == r.Name { // A host that is found needs its name alone.
-			return nil, &TakenError{Name: r.Name, Address: r.PowerAddress, By: other.host, ByAddress: other.power.PowerAddress}
+			return nil, r.takenBy(other)
 		}
 	}
 	return f, nil
+}
+
+// takenBy is the error for a VM host that has the name or the address, and that nothing proves to be the host.
+func (r *Registration) takenBy(other found) error {
+	by, on := other.host, "no machine that it knows"
+	if by.Host.SystemID != "" {
+		on = "machine " + by.Host.SystemID
+	}
+	return &Error{Kind: Taken, IDs: []int{by.ID},
+		Problem: fmt.Sprintf("MAAS has VM host %s (id %d) at %s, on %s, and neither that machine nor its certificate is "+
+			"that of %s at %s", by.Name, by.ID, other.power.PowerAddress, on, r.Name, r.PowerAddress),
+		Remedy: "if that is another host, give one of the two another name or address; if it is this one, set its power " +
+			"address in MAAS; if it is gone for good, delete the VM host in MAAS"}
 }
 
 // judge returns the LXD hosts by what shows whether they are the host that r describes.
@@ -268,7 +245,11 @@ func only(name string, lists ...[]found) (*found, error) {
 		case 1:
 			return &hosts[0], nil
 		default:
-			return nil, &AmbiguousError{Name: name, IDs: list.Each(hosts, func(f found) int { return f.host.ID })}
+			ids := list.Each(hosts, func(f found) int { return f.host.ID })
+			return nil, &Error{Kind: Ambiguous, IDs: ids,
+				Problem: fmt.Sprintf("MAAS has %d VM hosts that may be %s (ids %v)", len(ids), cmp.Or(name, "this one"), ids),
+				Remedy: "remove all but one of them in MAAS; keep the one that has machines, as they leave MAAS with their " +
+					"VM host"}
 		}
 	}
 	return nil, nil
@@ -283,7 +264,7 @@ func normal(address string) string {
 }
 
 // Check returns, without changing anything, what Ensure would find and change. The host is nil if there is none.
-// Several are an *AmbiguousError, one that may be another's is a *TakenError.
+// An *Error is Ambiguous or Taken.
 func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []string, error) {
 	f, err := s.find(ctx, r)
 	if err != nil || f == nil {
@@ -294,9 +275,9 @@ func (s *Service) Check(ctx context.Context, r Registration) (*maas.VMHost, []st
 }
 
 // Ensure registers the host, or updates its registration. A host that MAAS does not have is registered only if its LXD
-// has no VM in the project, which vms counts; otherwise the error is an *OccupiedError. If MAAS has not reached the host, or does not know its cores
-// and memory yet, Ensure refreshes it: the result may still lack them (ResourcesKnown), and an error that is
-// maas.Unavailable has the reason why MAAS can't reach it.
+// has no VM in the project, which vms counts; otherwise the *Error is Occupied. If MAAS has not reached the host, or
+// does not know its cores and memory yet, Ensure refreshes it: the result may still lack them (ResourcesKnown), and an
+// error that is maas.Unavailable has the reason why MAAS can't reach it.
 func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration, vms VMCounter) (Result, error) {
 	f, err := s.find(ctx, r)
 	if errors.Is(err, maas.Gone) {
@@ -322,7 +303,11 @@ func (s *Service) Ensure(ctx context.Context, permit maas.Permit, r Registration
 func (s *Service) create(ctx context.Context, permit maas.Permit, r Registration, vms VMCounter) (Result, error) {
 	there, err := vms(ctx, r.Project)
 	if err == nil && there > 0 {
-		err = &OccupiedError{Name: r.Name, Project: r.Project, VMs: there}
+		err = &Error{Kind: Occupied,
+			Problem: fmt.Sprintf("MAAS does not have VM host %s, and project %s of its LXD has %d VM(s), which MAAS would "+
+				"restart, and offer as free machines, if the host was registered now", r.Name, r.Project, there),
+			Remedy: "delete them, or move them to another project; if they may be restarted and lost, register the host in " +
+				"MAAS by hand"}
 	}
 	if err != nil {
 		return Result{}, err

@@ -231,8 +231,8 @@ func TestSeveralCandidatesAreAnError(t *testing.T) {
 		}
 	}
 	before := b.writes()
-	var ambiguous *vmhosts.AmbiguousError
-	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, noVMs); !errors.As(err, &ambiguous) || len(ambiguous.IDs) != 2 || b.writes() != before {
+	var ambiguous *vmhosts.Error
+	if _, err := b.Ensure(t.Context(), maas.Unrecorded("a test"), r, noVMs); !errors.As(err, &ambiguous) || ambiguous.Kind != vmhosts.Ambiguous || len(ambiguous.IDs) != 2 || b.writes() != before {
 		t.Errorf("%v, %d writes", err, b.writes()-before)
 	}
 }
