@@ -3,12 +3,15 @@
 package maasmachine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,6 +53,32 @@ func (r *Reconciler) hold(ctx context.Context, l *life, m *maas.Machine) error {
 	err := r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
 	if errors.Is(err, inmaas.ErrHeld) {
 		l.record.Excluded = before
+		if err = r.endNote(ctx, l, m); err == nil {
+			err = r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
+		}
+	}
+	return err
+}
+
+// endNote ends the note on a machine in the pool if it is of a MaasMachine of this cluster that is gone: nobody undoes
+// any more what it notes. Otherwise the error is inmaas.ErrHeld: before it is gone, a MaasMachine has undone that, or
+// left it to the record of a machine that is kept, and while it does, the machine has the tag.
+func (r *Reconciler) endNote(ctx context.Context, l *life, m *maas.Machine) error {
+	by, err := l.Machines.Quarantine.NotedBy(ctx, m.SystemID)
+	name, isOfCluster := strings.CutPrefix(by, l.markOf(""))
+	cluster, unreadable := record.OfCluster(l.MaasCluster)
+	mayBeKept := unreadable != nil || cluster.KeptNamed(m.SystemID) != nil
+	if err != nil || !isOfCluster || mayBeKept || inmaas.IsExcluded(m) {
+		return cmp.Or(err, inmaas.ErrHeld)
+	}
+	err = r.APIReader.Get(ctx, client.ObjectKey{Namespace: l.MaasMachine.Namespace, Name: name}, &infrav1.MaasMachine{})
+	if !apierrors.IsNotFound(err) {
+		return cmp.Or(err, inmaas.ErrHeld)
+	}
+	ctrl.LoggerFrom(ctx).Info("Ending the note of a MaasMachine that is gone", "systemID", m.SystemID, "name", name)
+	err = l.Machines.Quarantine.Include(ctx, record.TendQuarantines.Permit(), m.SystemID, by)
+	if errors.Is(err, maas.Forbidden) {
+		return inmaas.ErrHeld
 	}
 	return err
 }
