@@ -182,13 +182,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 
 // addQuarantineKeeper makes the manager keep the quarantines.
 func addQuarantineKeeper(mgr ctrl.Manager, scopes *scope.Factory, o Options) error {
-	keeper := &quarantine.Keeper{
-		Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval), Quarantined: o.Quarantined,
-	}
-	if keeper.Quarantined == nil {
-		keeper.Quarantined = quarantine.NewMetric()
-	}
-	if err := mgr.Add(keeper); err != nil {
+	if err := mgr.Add(&quarantine.Keeper{
+		Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval),
+		Quarantined: cmp.Or(o.Quarantined, quarantine.NewMetric()),
+	}); err != nil {
 		return fmt.Errorf("adding the keeper of quarantines: %w", err)
 	}
 	return nil

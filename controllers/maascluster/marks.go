@@ -54,7 +54,7 @@ func (r *Reconciler) ensureMarks(
 
 // mark stores annotations, and the one that blocks `clusterctl move`.
 func (r *Reconciler) mark(ctx context.Context, maasCluster *infrav1.MaasCluster, marks map[string]string) error {
-	if !blocksMove(maasCluster) {
+	if !metav1.HasAnnotation(maasCluster.ObjectMeta, clusterctlv1.BlockMoveAnnotation) {
 		marks[clusterctlv1.BlockMoveAnnotation] = ""
 	}
 	if len(marks) == 0 {
@@ -89,17 +89,12 @@ func (r *Reconciler) lostOwnerID(
 	return nil, nil
 }
 
-func blocksMove(maasCluster *infrav1.MaasCluster) bool {
-	_, blocks := maasCluster.Annotations[clusterctlv1.BlockMoveAnnotation]
-	return blocks
-}
-
 // allowMove unblocks `clusterctl move` for a paused cluster once nothing is being done for it here any more. clusterctl
 // lists the objects before it pauses the cluster, and moves each one as if it were not being deleted: a machine created
 // since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
 // unpauses the cluster. An event names them, once.
 func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
-	if !blocksMove(maasCluster) {
+	if !metav1.HasAnnotation(maasCluster.ObjectMeta, clusterctlv1.BlockMoveAnnotation) {
 		return ctrl.Result{}, nil
 	}
 	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, clusters.NameOf(maasCluster))

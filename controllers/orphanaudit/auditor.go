@@ -136,7 +136,10 @@ func (a *Auditor) audit(ctx context.Context) *audit {
 	}
 	recorded := ask(ctx, now, slices.Collect(maps.Keys(found)),
 		func(ctx context.Context, region *scope.Region) ([]orphans.Finding, error) {
-			return a.recorded(ctx, region, found[region])
+			if a.watchlist.Knows(found[region]) { // All were reported before.
+				return found[region], nil
+			}
+			return orphans.Recorded(ctx, region.Inventory.Client(), found[region])
 		})
 	for _, findings := range recorded {
 		now.findings = append(now.findings, findings...)
@@ -183,16 +186,6 @@ func ask[T any](
 		}
 	}
 	return values
-}
-
-// recorded asks MAAS who acquired the machines, if any of them was not reported before.
-func (a *Auditor) recorded(
-	ctx context.Context, region *scope.Region, findings []orphans.Finding,
-) ([]orphans.Finding, error) {
-	if a.watchlist.Knows(findings) {
-		return findings, nil
-	}
-	return orphans.Recorded(ctx, region.Inventory.Client(), findings)
 }
 
 // regions returns the MAASes of all MaasClusters, each with every identity that is used there, and the MAAS of the

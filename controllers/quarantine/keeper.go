@@ -4,6 +4,7 @@ package quarantine
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -80,12 +81,9 @@ func (k *Keeper) Round(ctx context.Context) {
 		return
 	}
 	for _, region := range regions {
-		server := region.Server()
-		now[server] = before[server]
-		if answer, answered := answers[server]; answered {
-			now[server] = answer
-		}
+		now[region.Server()] = before[region.Server()]
 	}
+	maps.Copy(now, answers)
 	total := 0
 	for server, at := range now {
 		if total += len(at.machines); at.problem != "" && at.problem != before[server].problem {

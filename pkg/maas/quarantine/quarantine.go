@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
@@ -24,11 +25,12 @@ import (
 type Service struct {
 	inventory *inventory.Inventory
 
-	mu      sync.Mutex
-	clock   func() time.Time
-	written time.Time          // when something was put into quarantine or excluded
-	noted   bool               // MAAS had notes at the last Tend
-	failed  map[string]Machine // see Remember; by system id
+	written atomic.Value // when something was put into quarantine or excluded
+	noted   atomic.Bool  // MAAS had notes at the last Tend
+
+	mu     sync.Mutex
+	clock  func() time.Time
+	failed map[string]Machine // see Remember; by system id
 }
 
 // NewService makes a service.
@@ -200,23 +202,12 @@ func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by 
 
 // Written returns when this service last put a machine into quarantine, or excluded one; zero if it has not.
 func (s *Service) Written() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.written
-}
-
-func (s *Service) touch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.written = time.Now()
+	at, _ := s.written.Load().(time.Time)
+	return at
 }
 
 // HasNotes reports whether MAAS had notes of quarantines or exclusions when a Tend last asked it.
-func (s *Service) HasNotes() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.noted
-}
+func (s *Service) HasNotes() bool { return s.noted.Load() }
 
 // put notes why a machine is not to be allocated, given its last note, and tags it.
 func (s *Service) put(
@@ -233,7 +224,7 @@ func (s *Service) put(
 func (s *Service) tag(
 	ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag, systemID string, note Note,
 ) error {
-	defer s.touch() // After it, so that no look before counts.
+	defer func() { s.written.Store(time.Now()) }() // After it, so that no look before counts.
 	for _, tag := range []maas.Tag{{Name: k.noteName(systemID), Comment: note.String()}, {Name: k.tag, Comment: k.about}} {
 		if err := s.ensure(ctx, permit, tags, tag); err != nil {
 			return fmt.Errorf("noting in MAAS why machine %s is not to be allocated: %w", systemID, err)
@@ -317,9 +308,7 @@ func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.noted = len(quarantined.notes(tags)) > 0 || len(excluded.notes(tags)) > 0
-	s.mu.Unlock()
+	s.noted.Store(len(quarantined.notes(tags)) > 0 || len(excluded.notes(tags)) > 0)
 	for _, k := range []kind{quarantined, excluded} {
 		of, err := s.tend(ctx, permit, k, tags)
 		if lifted = append(lifted, of...); err != nil {
@@ -385,15 +374,13 @@ func (s *Service) ForgetLifted(ctx context.Context, permit maas.Permit, maxAge t
 	if err != nil {
 		return err
 	}
-	var lifted []string
-	for id, n := range quarantined.notes(tags) {
+	known, now := quarantined.notes(tags), s.Now()
+	maps.DeleteFunc(known, func(id string, n Note) bool {
 		hasTag := slices.ContainsFunc(list, func(m Machine) bool { return m.SystemID == id })
-		if hasTag || n.isOver(s.Now()) || s.Now().Sub(n.Since) <= puttingTakes {
-			continue
-		}
-		lifted = append(lifted, id)
-	}
-	if lifted = s.without(ctx, quarantined, lifted); len(lifted) == 0 {
+		return hasTag || n.isOver(now) || now.Sub(n.Since) <= puttingTakes
+	})
+	lifted := s.without(ctx, quarantined, slices.Sorted(maps.Keys(known)))
+	if len(lifted) == 0 {
 		return nil
 	}
 	defer s.inventory.ForgetTags()

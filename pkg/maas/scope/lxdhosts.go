@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
@@ -249,11 +250,7 @@ func (r *Region) Where() string { return r.server.Address() }
 func (f *Factory) Regions() []*Region {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	regions := make([]*Region, 0, len(f.regions))
-	for _, id := range slices.Sorted(maps.Keys(f.regions)) {
-		regions = append(regions, f.regions[id])
-	}
-	return regions
+	return list.Each(slices.Sorted(maps.Keys(f.regions)), func(id string) *Region { return f.regions[id] })
 }
 
 // Places are where the LXDHosts of MAAS's VM hosts belong, as MAAS has proven it. No other object of a VM host counts.
