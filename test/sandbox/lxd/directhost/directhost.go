@@ -113,7 +113,8 @@ func (h *Host) In(project string) *Host {
 	node, err := lxdnode.Connect(h.t.Context(), h.Daemon.Socket())
 	h.must(err)
 	config := h.storage
-	config.NetworkBridge, config.Project, config.ListenAddress = Bridge, project, listen
+	config.StoragePool, config.NetworkBridge = lxdnode.DefaultStoragePool, Bridge
+	config.Project, config.ListenAddress = project, listen
 	_, err = node.Prepare(h.t.Context(), config)
 	h.must(err)
 	other := *h
