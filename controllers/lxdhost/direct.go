@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -194,43 +195,36 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 }
 
 // machinesOn returns the MaasMachines that may have a VM on a host. The cache may lack what one recorded a moment ago,
-// before it makes a VM there: if it knows of none, the API server is asked.
-func (r *Reconciler) machinesOn(ctx context.Context, host *infrav1.LXDHost) ([]string, error) {
+// before it makes a VM there, and what its MaasCluster did: if it knows of none, the API server is asked for those of
+// the namespaces that may use the host.
+func (r *Reconciler) machinesOn(ctx context.Context, host *infrav1.LXDHost) (names []string, err error) {
 	there, err := readObjects(ctx, r.Client)
 	if err != nil {
 		return nil, err
 	}
-	isOn := func(m *infrav1.MaasMachine) bool { return mayBeOn(m, host, there) }
-	on := list.Where(there.lxd, isOn)
-	if len(on) == 0 {
-		mayUse := func(m *infrav1.MaasMachine) bool { return clusters.MayUse(host, m) }
-		now, err := r.readAgain(ctx, list.Where(there.lxd, mayUse))
+	if names = there.on(host); len(names) > 0 {
+		return names, nil
+	}
+	namespaces := sets.Set[string]{}
+	for _, m := range there.lxd {
+		if clusters.MayUse(host, m) {
+			namespaces.Insert(m.Namespace)
+		}
+	}
+	for _, namespace := range sets.List(namespaces) {
+		now, err := readObjects(ctx, r.APIReader, client.InNamespace(namespace))
 		if err != nil {
 			return nil, err
 		}
-		on = list.Where(now, isOn)
+		names = append(names, now.on(host)...)
 	}
-	return list.Each(on, func(m *infrav1.MaasMachine) string { return client.ObjectKeyFromObject(m).String() }), nil
+	return names, nil
 }
 
-// readAgain reads the MaasMachines with VMs from the API server that are in the namespaces of these.
-func (r *Reconciler) readAgain(
-	ctx context.Context, cached []*infrav1.MaasMachine,
-) (now []*infrav1.MaasMachine, err error) {
-	namespaces := list.Each(cached, func(m *infrav1.MaasMachine) string { return m.Namespace })
-	slices.Sort(namespaces)
-	for _, namespace := range slices.Compact(namespaces) {
-		machines := &infrav1.MaasMachineList{}
-		if err := r.APIReader.List(ctx, machines, client.InNamespace(namespace)); err != nil {
-			return nil, fmt.Errorf("listing MaasMachines of namespace %s: %w", namespace, err)
-		}
-		for i := range machines.Items {
-			if m := &machines.Items[i]; m.Spec.IsLXD() {
-				now = append(now, m)
-			}
-		}
-	}
-	return now, nil
+// on returns the MaasMachines that may have a VM on a host.
+func (e *existing) on(host *infrav1.LXDHost) []string {
+	on := list.Where(e.lxd, func(m *infrav1.MaasMachine) bool { return mayBeOn(m, host, e) })
+	return list.Each(on, func(m *infrav1.MaasMachine) string { return client.ObjectKeyFromObject(m).String() })
 }
 
 // leftOn returns the VMs that were left on a host and whose devices MAAS still has, but for those that a person decides
@@ -252,7 +246,7 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 		return false
 	}
 	recorded, err := record.OfMachine(m)
-	inItsMAAS := func() bool { return there.mayBeIn(m, host.Annotations[infrav1.MAASAnnotation]) }
+	inItsMAAS := func() bool { return there.isIn(m, host.Annotations[infrav1.MAASAnnotation]) }
 	return err != nil ||
 		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return clusters.RefersTo(ref, host, inItsMAAS) })
 }

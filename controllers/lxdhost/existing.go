@@ -28,15 +28,15 @@ type existing struct {
 	homes    map[client.ObjectKey]string       // the MAAS of a Cluster, as far as it is known
 }
 
-func readObjects(ctx context.Context, c client.Client) (*existing, error) {
+func readObjects(ctx context.Context, c client.Reader, in ...client.ListOption) (*existing, error) {
 	hosts, machines := &infrav1.LXDHostList{}, &infrav1.MaasMachineList{}
-	if err := c.List(ctx, hosts); err != nil {
+	if err := c.List(ctx, hosts, in...); err != nil {
 		return nil, fmt.Errorf("listing LXDHosts: %w", err)
 	}
-	if err := c.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, machines, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	homes, err := clusters.Homes(ctx, c)
+	homes, err := clusters.Homes(ctx, c, in...)
 	if err != nil {
 		return nil, err
 	}
@@ -106,10 +106,9 @@ func (e *existing) of(s *sighting, views map[string]*view) []*infrav1.LXDHost {
 	return nil
 }
 
-// mayBeIn reports whether a machine may be one of a MAAS.
-func (e *existing) mayBeIn(machine *infrav1.MaasMachine, where string) bool {
-	home := e.homes[clusters.KeyOf(machine)]
-	return home == "" || home == where
+// isIn reports whether a machine is one of a MAAS. One whose MAAS is not known has nothing in any.
+func (e *existing) isIn(machine *infrav1.MaasMachine, where string) bool {
+	return e.homes[clusters.KeyOf(machine)] == where
 }
 
 // claimsOf returns the MaasMachines that claim to be the machine of a VM host. Anybody may write one.
@@ -118,14 +117,14 @@ func (e *existing) claimsOf(s *sighting) []*infrav1.MaasMachine {
 		return nil
 	}
 	return list.Where(e.machines[s.Host.SystemID],
-		func(m *infrav1.MaasMachine) bool { return e.homes[clusters.KeyOf(m)] == s.where })
+		func(m *infrav1.MaasMachine) bool { return e.isIn(m, s.where) })
 }
 
 // counts returns the number of MaasMachines on a VM host by their Cluster, as namespace/name.
 func (e *existing) counts(s *sighting) map[string]int32 {
 	counts := map[string]int32{}
 	for _, machine := range slices.Concat(e.vms[strconv.Itoa(s.ID)], e.vms["/"+s.Name]) {
-		if e.mayBeIn(machine, s.where) {
+		if e.isIn(machine, s.where) {
 			counts[clusters.KeyOf(machine).String()]++
 		}
 	}

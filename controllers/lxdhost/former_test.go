@@ -34,7 +34,7 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 		"composed where there was no VM host":  {direct, "here", `{"hosts":["7/lxd-a"]}`, false},
 		"with a record that can't be read":     {host, "here", `{`, true},
 		"that has no record":                   {host, "here", ``, false},
-		"of a cluster whose MAAS is not known": {host, "new", `{"hosts":["7/lxd-a"]}`, true},
+		"of a cluster whose MAAS is not known": {host, "new", `{"hosts":["7/lxd-a"]}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
@@ -48,7 +48,7 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 	}
 }
 
-// What a MaasMachine has just recorded holds the LXDHost, whatever the cache has.
+// What a MaasMachine, and its MaasCluster, have just recorded holds the LXDHost, whatever the cache has.
 func TestAVMThatIsBeingMadeHoldsItsLXDHost(t *testing.T) {
 	host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "lxd-a"}}
 	cached := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}}
@@ -61,6 +61,17 @@ func TestAVMThatIsBeingMadeHoldsItsLXDHost(t *testing.T) {
 		if names, err := r.machinesOn(t.Context(), host); err != nil || fmt.Sprint(names) != text {
 			t.Errorf("there may be VMs of %v, want %s: %v", names, text, err)
 		}
+	}
+	labels, inMAAS := map[string]string{clusterv1.ClusterNameLabel: "c"}, map[string]string{infrav1.MAASAnnotation: "maas-1"}
+	host.Annotations, host.Spec.VMHost = inMAAS, &infrav1.VMHostReference{ID: 7}
+	composed := now.DeepCopy()
+	composed.Labels, composed.Annotations = labels, map[string]string{infrav1.RecordAnnotation: `{"hosts":["7/lxd-a"]}`}
+	cluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Labels: labels}}
+	r := reconcilerOf(t, composed, cluster)
+	cluster.Annotations, cluster.ResourceVersion = inMAAS, ""
+	r.APIReader = reconcilerOf(t, composed, cluster).Client
+	if names, err := r.machinesOn(t.Context(), host); err != nil || len(names) != 1 {
+		t.Errorf("there may be VMs of %v, want that of the cluster which has just recorded its MAAS: %v", names, err)
 	}
 }
 

@@ -105,7 +105,7 @@ func writings() map[string][]writing {
 	annotate(infrav1.StaticIPAnnotation, "10.0.0.7", "MaasMachine")
 	annotate(infrav1.InterfacesAnnotation, readsAs, "MaasMachine")
 	annotate(infrav1.OwnerIDAnnotation, oneID, "MaasMachine")
-	annotate(infrav1.MAASAnnotation, "maas.example.com/MAAS", "LXDHost")
+	annotate(infrav1.MAASAnnotation, "maas.example.com/MAAS", "LXDHost", "MaasCluster")
 	cluster := plain["MaasCluster"]
 	all["MaasCluster annotation "+infrav1.OwnerIDAnnotation] = []writing{
 		{"MaasCluster", cluster.annotated(infrav1.OwnerIDAnnotation, oneID), cluster, cluster.annotated(infrav1.OwnerIDAnnotation, oneID)},

@@ -49,11 +49,12 @@ func NameOf(c *infrav1.MaasCluster) string {
 	return cmp.Or(OwnerName(c, "Cluster"), c.Labels[clusterv1.ClusterNameLabel])
 }
 
-// Homes returns the MAAS of each Cluster, as far as its MaasCluster records it. Whoever may write a MaasCluster may
-// write that: it is no proof of what is in that MAAS.
-func Homes(ctx context.Context, c client.Reader) (map[client.ObjectKey]string, error) {
+// Homes returns the MAAS of each Cluster, as far as its MaasCluster records it. It is no proof of what is in that MAAS.
+func Homes(
+	ctx context.Context, c client.Reader, in ...client.ListOption,
+) (map[client.ObjectKey]string, error) {
 	list := &infrav1.MaasClusterList{}
-	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, list, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("listing MaasClusters: %w", err)
 	}
 	homes := map[client.ObjectKey]string{}
