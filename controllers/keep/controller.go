@@ -95,11 +95,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the Cluster: %w", err)
 	}
-	if err == nil && annotations.IsPaused(cluster, maasCluster) {
-		return ctrl.Result{RequeueAfter: r.Interval}, nil
-	}
-	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
-		cluster = nil // It goes, or is gone.
+	goes := !maasCluster.DeletionTimestamp.IsZero()
+	switch {
+	case err != nil && !goes, err == nil && annotations.IsPaused(cluster, maasCluster):
+		return ctrl.Result{RequeueAfter: r.Interval}, nil // A Cluster that is not there may be restored later.
+	case goes:
+		cluster = nil
 	}
 	original, err := clusters.CopiedFrom(ctx, r.Client, maasCluster)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
-// An error would put off the look at all machines of the cluster, ever longer.
+// An error would put off the look at all machines of the cluster, ever longer. While the Cluster is not there, as when a backup is
+// restored, nothing is given back before the MaasCluster is deleted itself.
 func TestAMachineThatCannotBeGivenBackPutsOffNoOther(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -30,7 +31,7 @@ func TestAMachineThatCannotBeGivenBackPutsOffNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	maasCluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Annotations: map[string]string{
+	maasCluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Finalizers: []string{infrav1.ClusterFinalizer}, Annotations: map[string]string{
 		infrav1.RecordAnnotation: `{"kept":[{"systemID":"a","machine":"a","givenBack":true},{"systemID":"b","machine":"b","givenBack":true}]}`,
 	}}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(maasCluster).Build()
@@ -47,7 +48,14 @@ func TestAMachineThatCannotBeGivenBackPutsOffNoOther(t *testing.T) {
 			return false, soon, nil
 		},
 	}
-	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(maasCluster)})
+	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(maasCluster)}
+	if result, err := r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != r.Interval || len(asked) > 0 {
+		t.Errorf("without a Cluster: asked for %v, the next look is after %s: %v", asked, result.RequeueAfter, err)
+	}
+	if err := c.Delete(t.Context(), maasCluster); err != nil {
+		t.Fatal(err)
+	}
+	result, err := r.Reconcile(t.Context(), request)
 	if err != nil || result.RequeueAfter != soon || asked["a"] != 1 || asked["b"] != 1 {
 		t.Errorf("asked for %v, the next look is after %s: %v", asked, result.RequeueAfter, err)
 	}
