@@ -693,10 +693,11 @@ func TestEndpointVariablesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for vars, want := range map[string]string{
-		"{dnsDomain: other, image: i, " + port + ", controlPlaneEndpoint: {host: api.example.com}}":           "spec.topology.variables[dnsDomain].value: ",
-		"{dnsDomain: maas, image: i, " + port + ", controlPlaneEndpoint: {host: other.example.com}}":          "spec.topology.variables[controlPlaneEndpoint].value: ",
-		"{dnsDomain: maas, image: i, " + port + ", controlPlaneEndpoint: {host: api.example.com, port: 443}}": "spec.topology.variables[controlPlaneEndpoint].value: ",
-		"{dnsDomain: maas, image: i, apiServerPort: 6443, controlPlaneEndpoint: {host: api.example.com}}":     "spec.topology.variables[apiServerPort].value: ",
+		"{dnsDomain: other, image: i, " + port + ", controlPlaneEndpoint: {host: api.example.com}}":            "spec.topology.variables[dnsDomain].value: ",
+		"{dnsDomain: maas, image: i, " + port + ", controlPlaneEndpoint: {host: other.example.com}}":           "spec.topology.variables[controlPlaneEndpoint].value: ",
+		"{dnsDomain: maas, image: i, " + port + ", controlPlaneEndpoint: {host: api.example.com, port: 443}}":  "spec.topology.variables[controlPlaneEndpoint].value: ",
+		"{dnsDomain: maas, image: i, " + port + ", controlPlaneEndpoint: {host: api.example.com, port: 6443}}": "spec.topology.variables[controlPlaneEndpoint].value: ",
+		"{dnsDomain: maas, image: i, apiServerPort: 6443, controlPlaneEndpoint: {host: api.example.com}}":      "spec.topology.variables[apiServerPort].value: ",
 	} {
 		eventually(t, vars, func(ctx context.Context) error {
 			if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
