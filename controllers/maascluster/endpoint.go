@@ -155,12 +155,7 @@ func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address
 		return "", err
 	}
 	for _, m := range machines {
-		if m.Spec.SystemID == "" {
-			continue
-		}
-		seen := lastSeen(s, &m)
-		if seen != nil && slices.ContainsFunc(seen.IPAddresses,
-			func(ip string) bool { return maas.SameAddress(ip, address) }) {
+		if m.Spec.SystemID != "" && clusters.IsShownOn(lastSeen(s, &m), address) {
 			return address, nil
 		}
 	}

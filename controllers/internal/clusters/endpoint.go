@@ -45,7 +45,11 @@ func PublishEndpoint(
 		if err != nil {
 			return nil, err
 		}
-		return endpointAddresses(ctx, c, s.Cluster, planes.Items, away, current, clock.Now()), nil
+		isShown := func(m *infrav1.MaasMachine, address string) bool {
+			seen, _ := s.Inventory.Peek(m.Spec.SystemID)
+			return IsShownOn(seen.Machine, address)
+		}
+		return endpointAddresses(ctx, c, s.Cluster, planes.Items, away, isShown, current, clock.Now()), nil
 	})
 	if err == nil && rec.Unsettled() == 0 {
 		rec.Done(record.Publish)
@@ -69,15 +73,22 @@ func PublishFor(ctx context.Context, b *reconciler.Base, s *scope.Cluster) (publ
 	return published, err
 }
 
+// IsShownOn reports whether MAAS showed an address on a machine when that was last seen; nil: it never was.
+func IsShownOn(seen *maas.Machine, address string) bool {
+	return seen != nil && slices.ContainsFunc(seen.IPAddresses,
+		func(ip string) bool { return maas.SameAddress(ip, address) })
+}
+
 // EndpointHold is how long a stopped control plane stays in the endpoint's DNS record. A power blip, a reboot or a
 // wrong report by MAAS is shorter, and changes nothing.
 const EndpointHold = 5 * time.Minute
 
 // endpointAddresses returns the addresses that the record should hold, given those that it holds. It keeps an address
-// as it is while the facts about it are unknown. away are the Machines that clients are not sent to.
+// as it is while the facts about it are unknown. away are the Machines that clients are not sent to; isShown reports
+// whether MAAS shows an address on a machine: a status proves nothing.
 func endpointAddresses(
 	ctx context.Context, c client.Client, cluster *clusterv1.Cluster, planes []infrav1.MaasMachine,
-	away sets.Set[types.UID], current []string, now time.Time,
+	away sets.Set[types.UID], isShown func(*infrav1.MaasMachine, string) bool, current []string, now time.Time,
 ) []string {
 	var desired, others []string
 	initialized := ptr.Deref(cluster.Status.Initialization.ControlPlaneInitialized, false)
@@ -101,8 +112,8 @@ func endpointAddresses(
 		case address == "" || isLeaving(machine, away) || stoppedFor(m, now) >= EndpointHold:
 		case slices.Contains(current, address):
 			desired = append(desired, address)
-		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition):
-			// It does not run, or MAAS can't be asked: no clients are sent to it now.
+		case !conditions.IsTrue(m, infrav1.MachineDeployedCondition), !isShown(m, address):
+			// It does not run there, or MAAS can't be asked: no clients are sent to it now.
 		case joined(machine):
 			desired = append(desired, address)
 		default:

@@ -71,7 +71,7 @@ func liveWith(t *testing.T, seed uint64) *rehearsal {
 		if what == byHand {
 			before = slices.Clone(r.record) // The provider did not make a person's change.
 		}
-		r.record = dns.Next(r.record, endpointAddresses(t.Context(), r, r.cluster(), r.maasMachines(), nil, r.record, testNow))
+		r.record = dns.Next(r.record, endpointAddresses(t.Context(), r, r.cluster(), r.maasMachines(), nil, isShown, r.record, testNow))
 		r.story = append(r.story, fmt.Sprintf("%3d %8v %-34s %v -> %v", len(r.story), r.now, what, before, r.record))
 		if !slices.Equal(before, r.record) {
 			r.written++

@@ -171,7 +171,7 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(!tc.uninitialized)
-			if got := endpointAddresses(t.Context(), c, cluster, machines, away, tc.current, testNow); !slices.Equal(got, tc.want) {
+			if got := endpointAddresses(t.Context(), c, cluster, machines, away, isShown, tc.current, testNow); !slices.Equal(got, tc.want) {
 				t.Errorf("the record should hold %v, want %v", got, tc.want)
 			}
 		})
@@ -186,7 +186,7 @@ func TestTheEndpointStaysWhileKubernetesCannotBeRead(t *testing.T) {
 	}).Build()
 	_, machine := member{name: "1", joined: true}.objects()
 	current := []string{"10.0.0.1", "10.0.0.2"}
-	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, nil, current, testNow); !slices.Equal(got, current) {
+	if got := endpointAddresses(t.Context(), c, &clusterv1.Cluster{}, []infrav1.MaasMachine{machine}, nil, isShown, current, testNow); !slices.Equal(got, current) {
 		t.Errorf("the record should hold %v, want %v still", got, current)
 	}
 }
@@ -204,6 +204,11 @@ func TestEndpointRetryIsTheFirstEndOfAHold(t *testing.T) {
 		t.Errorf("with all of them running it is looked at again after %v", got)
 	}
 }
+
+// claimed is the name of a MaasMachine on whose machine MAAS does not show the address that its status has.
+const claimed = "66"
+
+func isShown(m *infrav1.MaasMachine, _ string) bool { return m.Name != claimed }
 
 func TestEndpointAddresses(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(newScheme(t)).Build()
@@ -239,12 +244,14 @@ func TestEndpointAddresses(t *testing.T) {
 		"one that vanished leaves":                   {true, []infrav1.MaasMachine{machine("1", vanished), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}},
 		"nothing changes while one is not seen":      {true, []infrav1.MaasMachine{machine("1", unseen), machine("2")}, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1", "10.0.0.2"}},
 		"an address that nobody has leaves":          {true, []infrav1.MaasMachine{machine("1")}, []string{"10.0.0.1", "10.0.0.9"}, []string{"10.0.0.1"}},
+		"what its status alone says is not added":    {false, []infrav1.MaasMachine{machine(claimed)}, nil, nil},
+		"what is there stays, who ever shows it":     {true, []infrav1.MaasMachine{machine(claimed)}, []string{"10.0.0." + claimed}, []string{"10.0.0." + claimed}},
 		"with nobody left there is nothing to write": {true, []infrav1.MaasMachine{machine("1", deleting)}, []string{"10.0.0.1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := &clusterv1.Cluster{}
 			cluster.Status.Initialization.ControlPlaneInitialized = ptr.To(tc.initialized)
-			got := endpointAddresses(t.Context(), c, cluster, tc.machines, nil, tc.current, testNow)
+			got := endpointAddresses(t.Context(), c, cluster, tc.machines, nil, isShown, tc.current, testNow)
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("the record should hold %v, want %v", got, tc.want)
 			}
