@@ -74,6 +74,21 @@ type SubnetAddress struct {
 		SystemID string `json:"system_id"`
 		Hostname string `json:"hostname"`
 	} `json:"node_summary"`
+	// DNSResources have it.
+	DNSResources []struct {
+		ID int `json:"id"`
+	} `json:"dns_records"`
+	// BMCs have it.
+	BMCs []struct{} `json:"bmcs"`
+}
+
+// IsReservedFor reports whether a user has reserved the address, and nothing has it but perhaps this DNS resource.
+func (a SubnetAddress) IsReservedFor(dnsResource int) bool {
+	isElsewhere := len(a.BMCs) > 0 || a.Node.SystemID != ""
+	for _, resource := range a.DNSResources {
+		isElsewhere = isElsewhere || resource.ID != dnsResource
+	}
+	return a.Type == allocUserReserved && !isElsewhere
 }
 
 // SubnetAddresses returns the addresses of a subnet that something has (GET subnets/{id}/ op=ip_addresses).

@@ -4,6 +4,7 @@ package maas
 
 import (
 	"context"
+	"net/netip"
 )
 
 // Subnet is the part of MAAS's subnet object that the provider uses.
@@ -19,6 +20,13 @@ type Subnet struct {
 		// DHCP: MAAS serves DHCP there, so that machines can boot from it.
 		DHCP bool `json:"dhcp_on"`
 	} `json:"vlan"`
+}
+
+// Contains reports whether an address lies in the subnet.
+func (s Subnet) Contains(address string) bool {
+	subnet, err := netip.ParsePrefix(s.CIDR)
+	ip, bad := netip.ParseAddr(address)
+	return err == nil && bad == nil && subnet.Contains(ip)
 }
 
 // Domain is a DNS domain that MAAS has.

@@ -187,9 +187,17 @@ func TestUpdateDNSResourceReplacesTheAddresses(t *testing.T) {
 		if diff := cmp.Diff([]string{second}, addressesOf(m.get(t, path).object(t))); diff != "" {
 			t.Errorf("addresses when read (-want +got):\n%s", diff)
 		}
-		// What the resource does not name any more stays reserved.
-		if listed := m.get(t, "ipaddresses/", "ip", first).list(t); len(listed) != 1 {
-			t.Errorf("ipaddresses/ lists %d times %s, want once still", len(listed), first)
+		// What the resource does not name any more stays reserved, and its subnet shows no name of it.
+		listed := m.get(t, "ipaddresses/", "ip", first).list(t)
+		if len(listed) != 1 {
+			t.Fatalf("ipaddresses/ lists %d times %s, want once still", len(listed), first)
+		}
+		named := map[string]bool{}
+		for _, o := range m.get(t, subnetPath(listed[0].part("subnet")), "op", "ip_addresses").list(t) {
+			named[o.str("ip")] = o.at("dns_records") != nil
+		}
+		if named[first] || !named[second] {
+			t.Errorf("a name leads to %s: %t, to %s: %t", first, named[first], second, named[second])
 		}
 	})
 }

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -130,8 +132,12 @@ func (s *Service) write(
 		return s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
 			if record != nil {
 				changed, err := client.UpdateDNSResource(ctx, permit, record.ID, addresses)
-				if !errors.Is(err, maas.NotFound) {
-					return changed, err
+				switch {
+				case err == nil:
+					left := func(address string) bool { return !slices.Contains(changed.Addresses(), address) }
+					return changed, s.freeReserved(ctx, permit, record, list.Where(record.Reserved(), left))
+				case !errors.Is(err, maas.NotFound):
+					return nil, err
 				}
 			}
 			return client.CreateDNSResource(ctx, permit, fqdn, addresses, ttl)
@@ -162,7 +168,43 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 	if record == nil {
 		return nil
 	}
+	if err := s.freeReserved(ctx, permit, record, record.Reserved()); err != nil {
+		return err
+	}
 	return s.delete(ctx, permit, fqdn, record)
+}
+
+// freeReserved gives back addresses that MAAS reserved for the key's user when a record named them: the machine that
+// had one had lost it by then. What another user reserved stays so, and what something else has. From 3.6.1 on, MAAS
+// frees those of a deleted record itself.
+func (s *Service) freeReserved(
+	ctx context.Context, permit maas.Permit, record *maas.DNSResource, addresses []string,
+) error {
+	if len(addresses) == 0 {
+		return nil
+	}
+	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
+	if err != nil {
+		return fmt.Errorf("listing MAAS's subnets: %w", err)
+	}
+	for _, subnet := range subnets {
+		if !slices.ContainsFunc(addresses, subnet.Contains) {
+			continue
+		}
+		known, err := s.inventory.Client().SubnetAddresses(ctx, subnet.ID)
+		if ignore(err, maas.NotFound) != nil {
+			return fmt.Errorf("listing the addresses of subnet %s: %w", subnet.CIDR, err)
+		}
+		for _, a := range known {
+			if !slices.Contains(addresses, a.IP) || !a.IsReservedFor(record.ID) {
+				continue
+			}
+			if err := ignore(s.inventory.Client().ReleaseAddress(ctx, permit, a.IP, false), maas.Invalid); err != nil {
+				return fmt.Errorf("releasing %s, which the DNS record %s had: %w", a.IP, record.FQDN, err)
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Service) delete(ctx context.Context, permit maas.Permit, fqdn string, record *maas.DNSResource) error {

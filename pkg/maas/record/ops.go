@@ -30,8 +30,8 @@ const LateClaim Op = "late-claim"
 // Unreserve frees the virtual IP of a cluster. A late one would free that of the cluster that has the address next.
 const Unreserve Op = "unreserve"
 
-// Publish writes the DNS record of an endpoint, whose name is the cluster's alone. It is sent again as soon as
-// something else is wanted; while a late one may come, the record is not trusted, and the cluster does not go.
+// Publish writes the DNS record of an endpoint, whose name is the cluster's alone, and frees what MAAS had reserved for
+// it alone, which nobody gets before that. It is sent again as soon as something else is wanted; while a late one may come, the record is not trusted, and the cluster does not go.
 const Publish Op = "publish"
 
 // Operations that stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM that
