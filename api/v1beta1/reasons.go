@@ -390,8 +390,9 @@ const (
 	// MAAS's, or a VM in LXD, that is not proven ours has a VM's name or MAC address.
 	//   - Provider: never touches it, also when the Machine is deleted.
 	//   - You: find out who has it: the message names the MAAS user. If that is the provider's own, the machine is
-	//     another cluster's, or this cluster no longer has the owner id that it was acquired with. Delete the Machine;
-	//     if the name is the problem, rename the other machine in MAAS.
+	//     another cluster's, or this cluster no longer has the owner id that it was acquired with. Delete the Machine:
+	//     its successor has another name, and with that, on an LXDHost, another MAC address. If the name is the problem,
+	//     you may also rename the other machine in MAAS.
 	MachineNotOursReason = "MachineNotOurs"
 
 	// DeploymentNotOursReason: the machine is this cluster's, and another call than this MaasMachine's had MAAS deploy

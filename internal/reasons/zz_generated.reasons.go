@@ -223,7 +223,7 @@ var all = map[string]Reason{
 	},
 	"MachineNotOurs": {
 		Means: "MAAS has no record that this cluster acquired the machine; or a machine or device of MAAS's, or a VM in LXD, that is not proven ours has a VM's name or MAC address.",
-		You:   "find out who has it: the message names the MAAS user. If that is the provider's own, the machine is another cluster's, or this cluster no longer has the owner id that it was acquired with. Delete the Machine; if the name is the problem, rename the other machine in MAAS.",
+		You:   "find out who has it: the message names the MAAS user. If that is the provider's own, the machine is another cluster's, or this cluster no longer has the owner id that it was acquired with. Delete the Machine: its successor has another name, and with that, on an LXDHost, another MAC address. If the name is the problem, you may also rename the other machine in MAAS.",
 	},
 	"DeploymentNotOurs": {
 		Means: "the machine is this cluster's, and another call than this MaasMachine's had MAAS deploy it: an administrator's, or one of an earlier manager that took effect late. What runs on it is not known.",
