@@ -20,12 +20,12 @@ const gigabyte = 1_000_000_000
 
 // setReading puts what LXD told into the status. owners are the Clusters by owner id.
 func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[string]string) {
-	status, limits := &host.Status, reading.Limits
+	status := &host.Status
 	status.Version = reading.Version
-	var total, unused int64
+	var unused int64
 	setPools(status, reading.Pools, func(pool lxdhost.Pool) infrav1.LXDStoragePoolStatus {
 		left := max(pool.TotalBytes-pool.UsedBytes, 0)
-		total, unused = total+pool.TotalBytes, unused+left
+		unused += left
 		return infrav1.LXDStoragePoolStatus{
 			Name: pool.Name, Driver: pool.Driver, Size: pool.TotalBytes / gigabyte, Free: left / gigabyte,
 		}
@@ -33,14 +33,10 @@ func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[strin
 	status.Bridges = list.Each(reading.Bridges, func(bridge lxdhost.Bridge) string { return bridge.Name })
 	slices.Sort(status.Bridges)
 	status.Bridges = slices.Compact(status.Bridges)
-	over := scope.Overcommit(host.Spec.OverCommit)
-	capacity := infrav1.LXDResources{
-		Cores:  limited(lxdhost.Promised(int64(reading.Cores), over.Cores), limits.Cores),
-		Memory: limited(lxdhost.Promised(reading.MemoryMiB, over.Memory), limits.MemoryMiB),
-		Disk:   limited(total, limits.DiskBytes) / gigabyte,
-	}
-	allocated := reading.Allocated
-	setFigures(status, capacity, infrav1.LXDResources{
+	most, allocated := reading.Most(scope.Overcommit(host.Spec.OverCommit)), reading.Allocated
+	setFigures(status, infrav1.LXDResources{
+		Cores: most.Cores, Memory: most.MemoryMiB, Disk: most.DiskBytes / gigabyte,
+	}, infrav1.LXDResources{
 		Cores: allocated.Cores, Memory: allocated.MemoryMiB, Disk: roundUp(allocated.DiskBytes, gigabyte),
 	})
 	// Other projects have something on the pools, too.
@@ -103,13 +99,5 @@ func setVMs(status *infrav1.LXDHostStatus, counts map[string]int32) {
 
 // percent returns MAAS's ratio as the API has it.
 func percent(ratio float64) int32 { return int32(min(max(math.Round(ratio*100), 1), 1000)) }
-
-// limited applies a limit of the LXD project.
-func limited(amount, limit int64) int64 {
-	if limit == lxdhost.NoLimit {
-		return amount
-	}
-	return min(amount, limit)
-}
 
 func roundUp(amount, unit int64) int64 { return (amount + unit - 1) / unit }

@@ -21,6 +21,25 @@ type Capacity struct {
 	Allocated, Limits Amount
 }
 
+// Most returns what VMs may have in all, within the project's limits: what may be promised, and the disks there are.
+func (c *Capacity) Most(over Overcommit) Amount {
+	var disk int64
+	for _, pool := range c.Pools {
+		disk += pool.TotalBytes
+	}
+	within := func(amount, limit int64) int64 {
+		if limit == NoLimit {
+			return amount
+		}
+		return min(amount, limit)
+	}
+	return Amount{
+		Cores:     within(promised(int64(c.Cores), over.Cores), c.Limits.Cores),
+		MemoryMiB: within(promised(c.MemoryMiB, over.Memory), c.Limits.MemoryMiB),
+		DiskBytes: within(disk, c.Limits.DiskBytes),
+	}
+}
+
 // Amount is an amount of each resource.
 type Amount struct {
 	Cores     int64

@@ -59,7 +59,7 @@ func checkRoom(spec Spec, c Capacity) error {
 	for _, each := range spec.allDisks() {
 		disk += each.Bytes
 	}
-	cores, memory := Promised(int64(c.Cores), spec.Overcommit.Cores), Promised(c.MemoryMiB, spec.Overcommit.Memory)
+	cores, memory := promised(int64(c.Cores), spec.Overcommit.Cores), promised(c.MemoryMiB, spec.Overcommit.Memory)
 	for _, each := range []struct {
 		what                    string
 		wanted, allocated, most int64
@@ -82,9 +82,9 @@ func noRoom(what string, wanted, allocated, most int64) error {
 		allocated, most)
 }
 
-// Promised returns how much of something may be promised: ratio, which is in whole percents, times what there is; 0
+// promised returns how much of something may be promised: ratio, which is in whole percents, times what there is; 0
 // stands for 1.
-func Promised(there int64, ratio float64) int64 {
+func promised(there int64, ratio float64) int64 {
 	const whole = 100
 	percents := int64(math.Round(cmp.Or(ratio, 1) * whole))
 	return there/whole*percents + there%whole*percents/whole // A network's file system may say that it has exbibytes.
@@ -107,7 +107,7 @@ func (r *Reading) checkPools(spec Spec) error {
 		}
 		// What is used may be other projects', and what is promised may not be used yet.
 		taken := max(r.Disk[name], pool.UsedBytes)
-		if most := Promised(pool.TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
+		if most := promised(pool.TotalBytes, spec.Overcommit.Disk); wanted[name] > most-taken {
 			return noRoom("bytes in the storage pool "+name, wanted[name], taken, most)
 		}
 	}

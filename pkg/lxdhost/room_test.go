@@ -11,7 +11,7 @@ func TestPromised(t *testing.T) {
 		ratio float64
 		want  int64
 	}{{100, 1.15, 115}, {100, 0, 100}, {3, 1.5, 4}, {65536, 2.3, 150732}, {7, 0.5, 3}, {0, 2, 0}, {1 << 62, 0, 1 << 62}} {
-		if got := Promised(tc.there, tc.ratio); got != tc.want {
+		if got := promised(tc.there, tc.ratio); got != tc.want {
 			t.Errorf("of %d with the ratio %g may be promised %d, want %d", tc.there, tc.ratio, got, tc.want)
 		}
 	}

@@ -129,17 +129,9 @@ func fill(host *Host, reading lxdhost.Reading) {
 	object := host.Object
 	host.Reachable, host.SeenAt, host.Architecture = true, reading.At, architecture(reading.Architecture)
 	host.Largest = Resources{Cores: reading.Cores, Memory: int(reading.MemoryMiB), Disk: math.MaxInt32}
-	host.Capacity = Resources{
-		Cores:  int(lxdhost.Promised(int64(reading.Cores), object.Overcommit.Cores)),
-		Memory: int(lxdhost.Promised(reading.MemoryMiB, object.Overcommit.Memory)),
-	}
+	most := reading.Most(object.Overcommit)
+	host.Capacity = Resources{Cores: int(most.Cores), Memory: int(most.MemoryMiB)}
 	host.Used = Resources{Cores: int(reading.Allocated.Cores), Memory: int(reading.Allocated.MemoryMiB)}
-	if most := reading.Limits.Cores; most != lxdhost.NoLimit {
-		host.Capacity.Cores = min(host.Capacity.Cores, int(most))
-	}
-	if most := reading.Limits.MemoryMiB; most != lxdhost.NoLimit {
-		host.Capacity.Memory = min(host.Capacity.Memory, int(most))
-	}
 	for _, pool := range reading.Pools {
 		taken := max(pool.UsedBytes, reading.Disk[pool.Name])
 		host.StoragePools = append(host.StoragePools, StoragePool{
