@@ -32,7 +32,7 @@ type controlPlane struct {
 // rolloutAfterPath is where a KubeadmControlPlane has the time of a rollout.
 var rolloutAfterPath = []string{"spec", "rollout", "after"}
 
-// readControlPlane reads a control plane of any kind. What a kind does not have is taken for fine, except spec.replicas.
+// readControlPlane reads a control plane of any kind. What it does not have is taken for fine, except spec.replicas.
 func readControlPlane(from controlplane.Owner) (*owner, error) {
 	if _, found, err := unstructured.NestedInt64(from.Object, "spec", "replicas"); err != nil || !found {
 		return nil, fmt.Errorf("%s %s has no spec.replicas", from.GetKind(), from.GetName())

@@ -33,7 +33,9 @@ func (r *Reconciler) acceptance(ctx context.Context, l *life) (outcome, error) {
 	case hasOthersStorage(l, m):
 		return r.returnMachine(ctx, l, m)
 	case deployable(m) && whyUnsuited(l, m) != "":
-		return r.setAside(ctx, l, m)
+		l.Machines.MeetUnsuited(m) // It is left out for a while.
+		return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
+			"machine %s %s; it is given back", m, whyUnsuited(l, m)))
 	}
 	how := "Allocated"
 	if l.bid.adopted {
@@ -81,11 +83,4 @@ func (r *Reconciler) giveBack(ctx context.Context, l *life, m *maas.Machine, why
 func (l *life) acquiredExtra() {
 	l.record.Acquired()
 	l.record.Unused = sets.List(sets.New(l.record.Unused...).Insert(l.bid.extra...))
-}
-
-// setAside gives back a machine that MAAS allocated, and that is unsuited; it is left out for a while.
-func (r *Reconciler) setAside(ctx context.Context, l *life, m *maas.Machine) (outcome, error) {
-	l.Machines.MeetUnsuited(m)
-	return r.giveBack(ctx, l, m, report.Retry(report.UnknownRetry, infrav1.NoMachineAvailableReason,
-		"machine %s %s; it is given back", m, whyUnsuited(l, m)))
 }

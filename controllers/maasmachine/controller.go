@@ -133,9 +133,6 @@ func (r *Reconciler) vmDeletion() []step {
 	return []step{r.endpointRemoval, r.deletionLookup, r.markComposed, r.vmRemoval, r.vmVerification, r.deregistration}
 }
 
-// runningSteps follow when the machine runs; a failure of them is not a failure of the machine.
-func (r *Reconciler) runningSteps() []step { return []step{r.endpoint, r.node} }
-
 // reconcileNormal runs the steps that lead to the machine's Node.
 func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Result, error) {
 	m.maasMachine.Status.ProvisioningMode = m.maasMachine.Spec.Mode()
@@ -171,9 +168,9 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	return r.reconcileRunning(ctx, l)
 }
 
-// reconcileRunning runs the steps that remain when the machine runs.
+// reconcileRunning runs the steps that remain when the machine runs; a failure of them is not a failure of the machine.
 func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
-	out, err := reconciler.Through(ctx, l, r.runningSteps())
+	out, err := reconciler.Through(ctx, l, []step{r.endpoint, r.node})
 	if err == nil && l.IsLXD() {
 		var spare outcome
 		spare, err = r.spareRemoval(ctx, l)

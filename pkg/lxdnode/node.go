@@ -171,7 +171,10 @@ func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
 	}
 	p.server = server
 	environment := server.Environment
-	if missing := missingExtensions(server); len(missing) > 0 {
+	// MAAS's LXD driver requires these at registration, or Trust.
+	needed := []string{"projects", "virtual-machines", "custom_block_volumes", "certificate_project"}
+	lacks := func(extension string) bool { return !slices.Contains(server.APIExtensions, extension) }
+	if missing := list.Where(needed, lacks); len(missing) > 0 {
 		return Failed, "", wrong("install LXD 5.0 or newer", "LXD %s lacks required API extensions: %s",
 			environment.ServerVersion, strings.Join(missing, ", "))
 	}
@@ -186,13 +189,6 @@ func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
 			strings.Join(drivers(server), ", "))
 	}
 	return OK, fmt.Sprintf("LXD %s, drivers %s", environment.ServerVersion, strings.Join(drivers(server), ", ")), nil
-}
-
-// missingExtensions returns the extensions that MAAS's LXD driver requires at registration, or Trust, and that this
-// server lacks.
-func missingExtensions(server *api.Server) []string {
-	needed := []string{"projects", "virtual-machines", "custom_block_volumes", "certificate_project"}
-	return list.Where(needed, func(extension string) bool { return !slices.Contains(server.APIExtensions, extension) })
 }
 
 // RunsVMs reports whether LXD has the driver for VMs. The extension virtual-machines exists even if VMs can't run.

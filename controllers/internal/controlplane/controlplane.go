@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane reads what makes Machines, and says whether a control plane and its Machines are healthy, by what
-// Cluster API says of them.
+// Package controlplane reads what makes Machines, and says whether a control plane and its Machines are healthy, by
+// what Cluster API says of them.
 package controlplane
 
 import (

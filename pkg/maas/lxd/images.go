@@ -304,7 +304,7 @@ func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 		case own == nil: // It may be the one that runs.
 			gone := &GoneLXDHostError{Ref: vm.Elsewhere}
 			return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: gone}, nil
-		case own.isSameProject(object): // Two LXDHosts lead to the same LXD.
+		case own.Server.Project == object.Server.Project && own.isSameLXD(object): // Both LXDHosts lead to it.
 			return Presence{State: Gone, Host: object.Name}, nil
 		}
 	}

@@ -107,11 +107,6 @@ func (o *HostObject) isSameLXD(other *HostObject) bool {
 	return bytes.Equal(o.Server.ServerCertificate, other.Server.ServerCertificate)
 }
 
-// isSameProject reports whether two LXDHosts lead to one project of one LXD.
-func (o *HostObject) isSameProject(other *HostObject) bool {
-	return o.Server.Project == other.Server.Project && o.isSameLXD(other)
-}
-
 // isOtherProjectOf reports whether two hosts are projects of one LXD.
 func (h *Host) isOtherProjectOf(other Host) bool {
 	return h.IsDirect() && other.IsDirect() && h.Object.Server.Project != other.Object.Server.Project &&
