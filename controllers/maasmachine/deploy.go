@@ -158,7 +158,7 @@ func (r *Reconciler) turnToDeploy(ctx context.Context, l *life) (done func(), er
 	if r.Clock.Since(began) > proofLasts {
 		l.proven = false
 	}
-	if refusal != nil && guard.Is[*turns.LaterError](err) {
+	if refusal != nil && guard.Is[*guard.LaterError](err) {
 		err = refusal
 	}
 	return done, err

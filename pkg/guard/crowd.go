@@ -4,6 +4,17 @@ package guard
 
 import "time"
 
+// LaterError means that what was wanted must wait for what others do. It is no failure.
+type LaterError struct {
+	// After is how long to wait before the next try.
+	After time.Duration
+	// What is what the caller waits for.
+	What string
+}
+
+// Error names what the caller waits for.
+func (e *LaterError) Error() string { return e.What }
+
 // Lately is the period in which a Crowd is counted.
 const Lately = 10 * time.Second
 

@@ -26,7 +26,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 )
 
 // Requeue intervals for states whose end triggers no reconcile.
@@ -138,8 +137,7 @@ func Explain(err error) Problem {
 		stale     *machine.StaleVMHostsError
 		mayNot    *rights.Error
 		placement *lxd.LXDError
-		host      *lxd.LaterError
-		turn      *turns.LaterError
+		later     *guard.LaterError
 		nameTaken *lxd.NameTakenError
 		otherIP   *lxd.OtherAddressError
 		unsettled *record.UnsettledError
@@ -185,10 +183,10 @@ func Explain(err error) Problem {
 		return Problem{infrav1.MAASUnavailableReason, unsettled.Error(), min(unsettled.Remaining, CapacityRetry)}
 	case guard.Is[*ownership.UndecidedError](err):
 		return Problem{infrav1.MAASUnavailableReason, err.Error(), CapacityRetry}
-	case errors.As(err, &host):
-		return Problem{infrav1.NoHostAvailableReason, host.Error(), host.After}
-	case errors.As(err, &turn):
-		return Problem{infrav1.MAASBusyReason, turn.Error(), turn.After}
+	case errors.As(err, &later) && errors.As(err, &placement):
+		return Problem{infrav1.NoHostAvailableReason, later.Error(), later.After}
+	case errors.As(err, &later):
+		return Problem{infrav1.MAASBusyReason, later.Error(), later.After}
 	case errors.Is(err, maas.Busy):
 		return Problem{infrav1.MAASBusyReason, maas.Message(err), max(maas.RetryAfter(err), time.Second)}
 	case errors.As(err, &placement):

@@ -3,12 +3,15 @@
 package report
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 )
 
@@ -20,6 +23,22 @@ func TestAnAddressThatIsTakenIsNoRefusal(t *testing.T) {
 	} {
 		if problem := Explain(err); problem.Reason != reason || !strings.Contains(problem.Message, wanted.String()) {
 			t.Errorf("it is %+v, want the reason %s", problem, reason)
+		}
+	}
+}
+
+// Whoever waits for a turn waits for MAAS; who wants a VM on a host that does something else first, for the host.
+func TestWhatIsWaitedFor(t *testing.T) {
+	later := &guard.LaterError{After: time.Minute, What: "others"}
+	for name, tc := range map[string]struct {
+		err    error
+		reason string
+	}{
+		"MAAS":   {later, infrav1.MAASBusyReason},
+		"a host": {errors.Join(&lxd.LXDError{Type: lxd.HostUnavailable, Message: "no host"}, later), infrav1.NoHostAvailableReason},
+	} {
+		if got, want := Explain(tc.err), (Problem{tc.reason, "others", time.Minute}); got != want {
+			t.Errorf("%s: it is %+v, want %+v", name, got, want)
 		}
 	}
 }

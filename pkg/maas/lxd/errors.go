@@ -68,7 +68,7 @@ func NotComposed(err error) bool {
 		return true
 	case is:
 		return !direct.sent()
-	case guard.Is[*LaterError](err), guard.Is[*NotAllowedError](err), maas.NotSent(err),
+	case guard.Is[*guard.LaterError](err), guard.Is[*NotAllowedError](err), maas.NotSent(err),
 		maas.InvalidField(err, "hostname"):
 		return true
 	}

@@ -35,20 +35,11 @@ const (
 	rememberAsked = time.Hour
 )
 
-// LaterError means that MAAS can't be asked now because of what it already does on the host. It is no failure.
-type LaterError struct {
-	// After is how long to wait before the next try.
-	After time.Duration
-	what  string
-}
-
-// Error names what the caller waits for.
-func (e *LaterError) Error() string { return e.what }
-
 // notLooked is for a host that could not be looked at before a VM was made there: nothing was asked for. The error of
 // MAAS itself would mean that the VM may come.
 func notLooked(err error) error {
-	return &LaterError{After: refreshRetry, what: "whether it may still have the VM could not be read: " + err.Error()}
+	return &guard.LaterError{After: refreshRetry,
+		What: "whether it may still have the VM could not be read: " + err.Error()}
 }
 
 // HostRefresher lets many callers share one look at a host: a refresh of a VM host by MAAS, or a list of an LXD's own.
@@ -111,8 +102,8 @@ func (h *hostState) isIdle() bool {
 	return h.composing == 0 && h.deleting == 0 && !h.refreshing
 }
 
-// compose waits until a VM may be composed on a host; call done after the compose. *LaterError: a refresh of the host
-// takes long.
+// compose waits until a VM may be composed on a host; call done after the compose. *guard.LaterError: a refresh of the
+// host takes long.
 func (r *HostRefresher) compose(ctx context.Context, host HostKey) (done func(), err error) {
 	defer guard.Idle(ctx)()
 	patience := time.NewTimer(composeWait)
@@ -125,8 +116,8 @@ func (r *HostRefresher) compose(ctx context.Context, host HostKey) (done func(),
 		select {
 		case <-busy:
 		case <-patience.C:
-			return nil, &LaterError{After: refreshRetry, what: "MAAS is refreshing its list of VMs on the host; nothing is " +
-				"composed there meanwhile"}
+			return nil, &guard.LaterError{After: refreshRetry, What: "MAAS is refreshing its list of VMs on the host; " +
+				"nothing is composed there meanwhile"}
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting until MAAS has refreshed the VM host: %w", ctx.Err())
 		}
@@ -191,8 +182,8 @@ func (e *refreshFailedError) Error() string { return e.cause.Error() }
 
 func (e *refreshFailedError) Unwrap() error { return e.cause }
 
-// refresh makes sure that a refresh of the host began after since and succeeded: another caller's, or do. *LaterError:
-// not yet; *refreshFailedError: do failed, here or elsewhere a moment ago.
+// refresh makes sure that a refresh of the host began after since and succeeded: another caller's, or do.
+// *guard.LaterError: not yet; *refreshFailedError: do failed, here or elsewhere a moment ago.
 func (r *HostRefresher) refresh(
 	ctx context.Context, host HostKey, since time.Time, do func(context.Context) error,
 ) error {
@@ -208,14 +199,14 @@ func (r *HostRefresher) refresh(
 	return nil
 }
 
-// await is refresh for a look that takes no time: it returns when that was made, and is never a *LaterError.
+// await is refresh for a look that takes no time: it returns when that was made, and is never a *guard.LaterError.
 func (r *HostRefresher) await(
 	ctx context.Context, host HostKey, since time.Time, do func(context.Context) error,
 ) error {
 	defer guard.Idle(ctx)()
 	for {
 		err := r.refresh(ctx, host, since, do)
-		var later *LaterError
+		var later *guard.LaterError
 		if !errors.As(err, &later) {
 			return err
 		}
@@ -236,7 +227,7 @@ func (r *HostRefresher) beginRefresh(host HostKey, since time.Time) (time.Time, 
 	defer r.mu.Unlock()
 	h, now := r.host(host), time.Now()
 	later := func(after time.Duration) (time.Time, error) {
-		return time.Time{}, &LaterError{After: after, what: "MAAS is refreshing its list of VMs on the host"}
+		return time.Time{}, &guard.LaterError{After: after, What: "MAAS is refreshing its list of VMs on the host"}
 	}
 	switch {
 	case h.seen.After(since):

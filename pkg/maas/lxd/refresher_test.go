@@ -80,7 +80,7 @@ func (e *eye) until(ctx context.Context, vm string) (asked time.Time, err error)
 	asked = e.askedSince(vmKey(vm), "1/host")
 	for {
 		err := e.refresh(ctx, one.Key(), asked, e.refreshOnce)
-		var later *LaterError
+		var later *guard.LaterError
 		if !errors.As(err, &later) {
 			return asked, err
 		}
@@ -196,7 +196,7 @@ func TestRefreshesAndComposesExcludeEachOther(t *testing.T) {
 				}
 				for {
 					err := e.make(t.Context(), 6*time.Second)
-					var later *LaterError
+					var later *guard.LaterError
 					if err == nil {
 						break
 					}
@@ -232,9 +232,9 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 			}
 		})
 		pass(2 * gatherWindow)
-		var later *LaterError
+		var later *guard.LaterError
 		if err := e.make(t.Context(), 0); !errors.As(err, &later) {
-			t.Errorf("composing while MAAS refreshes: %v, want a *LaterError", err)
+			t.Errorf("composing while MAAS refreshes: %v, want a *guard.LaterError", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -258,9 +258,9 @@ func TestAComposeGivesUpWaiting(t *testing.T) {
 func TestARequestForARefreshEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEye(t)
-		var later *LaterError
+		var later *guard.LaterError
 		if err := e.refresh(t.Context(), one.Key(), e.askedSince(vmKey("vm"), "1/host"), e.refreshOnce); !errors.As(err, &later) {
-			t.Fatalf("the first to ask: %v, want a *LaterError", err)
+			t.Fatalf("the first to ask: %v, want a *guard.LaterError", err)
 		}
 		pass(requestLasts)
 		begun := time.Now()

@@ -130,7 +130,7 @@ func (s *Service) ComposeVM(ctx context.Context, permit maas.Permit, host Host, 
 	default:
 		s.reservations.cancel(spec.Hostname)
 	}
-	if guard.Is[*LaterError](err) || guard.Is[*NotAllowedError](err) { // Not the host's fault.
+	if guard.Is[*guard.LaterError](err) || guard.Is[*NotAllowedError](err) { // Not the host's fault.
 		return VM{}, &LXDError{Type: HostUnavailable, Host: host.Name, Message: err.Error(), cause: err}
 	}
 	if blames(err) {

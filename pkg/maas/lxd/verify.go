@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -27,7 +28,7 @@ func (v *vmHosts) Find(ctx context.Context, vm VM) (Presence, error) {
 		})
 	})
 	_, name := parseHostRef(vm.HostRef)
-	var later *LaterError
+	var later *guard.LaterError
 	switch {
 	case errors.As(failed, &later):
 		return Presence{State: Pending, Host: name, After: later.After}, nil

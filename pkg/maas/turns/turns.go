@@ -29,16 +29,6 @@ const (
 	maxRetry = time.Minute
 )
 
-// LaterError means that the caller's turn did not come within the time that it may wait.
-type LaterError struct {
-	// After is how long to wait before the next try.
-	After time.Duration
-	line  Line
-}
-
-// Error names what the caller waits for.
-func (e *LaterError) Error() string { return "waiting for a turn: " + e.line.what }
-
 // Line is something that MAAS does one after the other, or a few at a time.
 type Line struct {
 	name, what string
@@ -64,6 +54,11 @@ func (l Line) at(server guard.Server) guard.Key {
 		return l.host
 	}
 	return server.Key(l.name)
+}
+
+// later returns the error of a turn that did not come within the time that the caller may wait.
+func (l Line) later(after time.Duration) error {
+	return &guard.LaterError{After: after, What: "waiting for a turn: " + l.what}
 }
 
 // Rank decides who is next: the caller closest to its end.
@@ -102,8 +97,8 @@ type waiter struct {
 	turn chan struct{} // closed when it is its turn
 }
 
-// Take waits for a turn in a line of one MAAS; done ends the turn. *LaterError: the wait was too long, or too many
-// wait there. The caller's worker is free meanwhile: see guard.Idle.
+// Take waits for a turn in a line of one MAAS; done ends the turn. *guard.LaterError: the wait was too long, or too
+// many wait there. The caller's worker is free meanwhile: see guard.Idle.
 func (t *Turns) Take(ctx context.Context, server guard.Server, at Line, rank Rank) (done func(), err error) {
 	key := at.at(server)
 	done = sync.OnceFunc(func() { t.leave(key) })
@@ -119,7 +114,7 @@ func (t *Turns) Take(ctx context.Context, server guard.Server, at Line, rank Ran
 	case <-w.turn:
 		return done, nil
 	case <-patience.C:
-		err = &LaterError{After: retry, line: at}
+		err = at.later(retry)
 	case <-ctx.Done():
 		err = fmt.Errorf("waiting for a turn: %w", ctx.Err())
 	}
@@ -147,7 +142,7 @@ func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 	}
 	all := t.queue(key.Server())
 	if all.waiting >= maxWaiting || rank == Again && all.waiting >= maxWaitingAgain {
-		return nil, &LaterError{After: all.refused.Refuse(retry, maxRetry, maxWaiting), line: at}
+		return nil, at.later(all.refused.Refuse(retry, maxRetry, maxWaiting))
 	}
 	all.waiting++
 	w := &waiter{rank: rank, turn: make(chan struct{})}

@@ -91,9 +91,9 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := &Turns{}
 		done := take(t, turns, host, Acquire)
-		var later *LaterError
+		var later *guard.LaterError
 		if _, err := turns.Take(t.Context(), here, host, Acquire); !errors.As(err, &later) || later.After <= 0 {
-			t.Errorf("the error is %v, want a *LaterError", err)
+			t.Errorf("the error is %v, want a *guard.LaterError", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -105,7 +105,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, err := turns.Take(t.Context(), here, host, Deploy); !errors.As(err, &later) {
-			t.Errorf("the error is %v, want a *LaterError: too many wait", err)
+			t.Errorf("the error is %v, want a *guard.LaterError: too many wait", err)
 		}
 		first := later.After
 		for range 4 * maxWaiting {
@@ -130,7 +130,7 @@ func TestWhatMAASRefusesLeavesPlacesToWait(t *testing.T) {
 		var refused atomic.Int32
 		for range 1000 {
 			go func() {
-				var later *LaterError
+				var later *guard.LaterError
 				if done, err := turns.Take(t.Context(), here, Machines, Again); errors.As(err, &later) {
 					refused.Add(1)
 				} else if err == nil {
@@ -173,7 +173,7 @@ func TestASlowServerSendsNobodyAwayFromAnother(t *testing.T) {
 					go func() { _, _ = turns.Take(ctx, here, Machines, Acquire) }()
 				}
 				synctest.Wait()
-				var later *LaterError
+				var later *guard.LaterError
 				if _, err := turns.Take(ctx, here, Machines, Deploy); !errors.As(err, &later) {
 					t.Fatalf("as many wait for the slow one as may, and the next one gets %v", err)
 				}
