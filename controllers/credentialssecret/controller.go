@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -46,14 +45,11 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	limited := workers.Limit(r, &options)
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "credentialssecret")
-	return capicontroller.NewControllerManagedBy(mgr, log).
-		Named("credentialssecret").
+	setup, limited := workers.Manage(ctx, mgr, "credentialssecret", r, options)
+	return setup.
 		Watches(&infrav1.MaasCluster{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), namesItNoMore).
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(enqueueNamed), needsItOrNamesItNoMore).
 		WatchesRawSource(source.Func(r.enqueueHeld)).
-		WithOptions(options).
 		Complete(ctx, limited)
 }
 

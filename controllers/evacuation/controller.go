@@ -19,7 +19,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,17 +58,14 @@ var all = []reconcile.Request{{}}
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
 	options.MaxConcurrentReconciles = 1
-	limited := workers.Limit(r, &options)
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "evacuation")
-	return capicontroller.NewControllerManagedBy(mgr, log).
-		Named("evacuation").
+	setup, limited := workers.Manage(ctx, mgr, "evacuation", r, options)
+	return setup.
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(func(
 			_ context.Context, object client.Object) []reconcile.Request {
 			return when(isConcerned(object.(*infrav1.LXDHost)))
 		})).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.whileEvacuating)).
-		WithOptions(options).
 		Complete(ctx, limited)
 }
 

@@ -14,7 +14,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,13 +48,10 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	limited := workers.Limit(r, &options)
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "keep")
-	return capicontroller.NewControllerManagedBy(mgr, log).
-		Named("keep").
+	setup, limited := workers.Manage(ctx, mgr, "keep", r, options)
+	return setup.
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(predicate.Or(keptChanged,
 			predicate.GenerationChangedPredicate{}))).
-		WithOptions(options).
 		Complete(ctx, limited)
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,12 +60,9 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	limited := workers.Limit(r, &options)
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "leftvms")
-	return capicontroller.NewControllerManagedBy(mgr, log).
-		Named("leftvms").
+	setup, limited := workers.Manage(ctx, mgr, "leftvms", r, options)
+	return setup.
 		For(&infrav1.LXDHost{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: wakes})).
-		WithOptions(options).
 		Complete(ctx, limited)
 }
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/paused"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -50,16 +49,14 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "lxdhost")
-	limited := workers.Limit(r, &options)
+	setup, limited := workers.Manage(ctx, mgr, "lxdhost", r, options)
 	r.images.jobs = make(chan func(context.Context), imagesPlanned)
 	if err := mgr.Add(&r.images); err != nil {
 		return fmt.Errorf("adding the transfer of images: %w", err)
 	}
-	return capicontroller.NewControllerManagedBy(mgr, log).
+	return setup.
 		For(&infrav1.LXDHost{}, builder.WithPredicates(objects.IgnoreWords)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToHosts)).
-		WithOptions(options).
 		Complete(ctx, limited)
 }
 

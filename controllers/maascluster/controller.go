@@ -75,12 +75,11 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(
 	ctx context.Context, mgr ctrl.Manager, options controller.Options,
 ) (err error) {
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maascluster")
 	clusterToInfra := func(_ context.Context, cluster client.Object) []reconcile.Request {
 		return clusters.Requests(cluster.(*clusterv1.Cluster))
 	}
-	limited := workers.Limit(r, &options)
-	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
+	setup, limited := workers.Manage(ctx, mgr, "maascluster", r, options)
+	r.controller, err = setup.
 		For(&infrav1.MaasCluster{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToInfra)).
 		Watches(&infrav1.MaasMachine{}, handler.EnqueueRequestsFromMapFunc(r.machineToCluster)).
@@ -92,7 +91,6 @@ func (r *Reconciler) SetupWithManager(
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToClusters)).
 		Watches(&infrav1.MaasMachineTemplate{}, handler.EnqueueRequestsFromMapFunc(r.templateToCluster)).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maascluster", clusterToInfra)).
-		WithOptions(options).
 		Build(ctx, limited)
 	return err
 }

@@ -11,7 +11,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -41,7 +40,6 @@ const (
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachine")
 	scheme := mgr.GetScheme()
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.MaasMachine{}, SystemIDIndex, systemIDOf); err != nil {
 		return fmt.Errorf("indexing MaasMachines by systemID: %w", err)
@@ -51,8 +49,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		return fmt.Errorf("mapping Clusters to MaasMachines: %w", err)
 	}
 	options.ReconciliationTimeout = reconcileTimeout
-	limited := workers.Limit(r, &options)
-	r.controller, err = capicontroller.NewControllerManagedBy(mgr, log).
+	setup, limited := workers.Manage(ctx, mgr, "maasmachine", r, options)
+	r.controller, err = setup.
 		For(&infrav1.MaasMachine{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(
 			infrav1.GroupVersion.WithKind("MaasMachine")))).
@@ -64,11 +62,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&infrav1.LXDHost{}, handler.EnqueueRequestsFromMapFunc(r.lxdHostToMachines),
 			predicate.Or[client.Object](objects.IgnoreFigures, predicate.GenerationChangedPredicate{})).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
-			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, log)).
+			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(scheme, ctrl.LoggerFrom(ctx))).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.secretToMachines)).
 		WatchesRawSource(source.TypedChannel(r.Changes, handler.TypedEnqueueRequestsFromMapFunc(r.systemIDToMachines))).
 		WatchesRawSource(r.ClusterCache.GetClusterSource("maasmachine", clusterToMachines)).
-		WithOptions(options).
 		Build(ctx, limited)
 	return err
 }

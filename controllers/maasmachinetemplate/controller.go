@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -66,11 +65,10 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasmachinetemplate")
-	limited := workers.Limit(r, &options)
-	return capicontroller.NewControllerManagedBy(mgr, log).For(&infrav1.MaasMachineTemplate{}).
+	setup, limited := workers.Manage(ctx, mgr, "maasmachinetemplate", r, options)
+	return setup.For(&infrav1.MaasMachineTemplate{}).
 		Watches(&infrav1.LXDHost{}, r.whenHostsChange(), predicate.ResourceVersionChangedPredicate{}).
-		WithOptions(options).Complete(ctx, limited)
+		Complete(ctx, limited)
 }
 
 // Reconcile writes the status of one template.

@@ -20,7 +20,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	capicontroller "sigs.k8s.io/cluster-api/util/controller"
 	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -59,19 +58,17 @@ type Reconciler struct {
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
-	log := ctrl.LoggerFrom(ctx).WithValues("controller", "maasremediation")
 	clusterToRemediations, err := util.ClusterToTypedObjectsMapper(r.Client, &infrav1.MaasRemediationList{},
 		mgr.GetScheme())
 	if err != nil {
 		return fmt.Errorf("mapping Clusters to MaasRemediations: %w", err)
 	}
-	limited := workers.Limit(r, &options)
-	return capicontroller.NewControllerManagedBy(mgr, log).
+	setup, limited := workers.Manage(ctx, mgr, "maasremediation", r, options)
+	return setup.
 		For(&infrav1.MaasRemediation{}, builder.WithPredicates(objects.IgnoreWords)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToRemediations),
-			predicates.ClusterPausedTransitions(mgr.GetScheme(), log)).
-		WithOptions(options).
+			predicates.ClusterPausedTransitions(mgr.GetScheme(), ctrl.LoggerFrom(ctx))).
 		Complete(ctx, limited)
 }
 

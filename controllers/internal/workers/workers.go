@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	capicontroller "sigs.k8s.io/cluster-api/util/controller"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -27,6 +29,16 @@ const (
 
 // errCrowded ends the context of a reconcile that would wait for a server for which too many wait already.
 var errCrowded = errors.New("too many others wait for the same server")
+
+// Manage begins to set up a controller, whose workers are limited. Complete, or Build, takes the reconciler that it
+// returns.
+func Manage(
+	ctx context.Context, mgr ctrl.Manager, name string, r reconcile.Reconciler, options controller.Options,
+) (*capicontroller.Builder, reconcile.Reconciler) {
+	limited := Limit(r, &options)
+	log := ctrl.LoggerFrom(ctx).WithValues("controller", name)
+	return capicontroller.NewControllerManagedBy(mgr, log).Named(name).WithOptions(options), limited
+}
 
 // Limit makes MaxConcurrentReconciles limit only the reconciles that compute. A reconcile that waits for a server, for
 // minutes if MAAS composes or deploys, does not count: otherwise a few slow calls would block all other objects.
