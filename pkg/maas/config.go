@@ -38,8 +38,8 @@ type ConfigError struct {
 func (e *ConfigError) Error() string { return e.Field + ": " + e.Problem }
 
 // ReadConfig returns an identity with what is given, and with what is not from the files of a directory:
-// config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle. The error holds a *ConfigError for each
-// file that can't be read.
+// config/maasEndpoint, credentials/apiKey and, optionally, credentials/caBundle. The error holds a *ConfigError for
+// each file that can't be read.
 func ReadConfig(dir string, given Config) (Config, error) {
 	var errs []error
 	read := func(field, name string) []byte {
