@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -57,7 +58,7 @@ type agent struct {
 	retiring  bool
 	failures  int    // passes in a row
 	logged    string // the last logged result
-	retry     wait.Backoff
+	tries     int    // passes in a row with a passing problem
 }
 
 func newAgent(opts options, kube kubernetes.Interface, events record.EventRecorder) *agent {
@@ -79,14 +80,12 @@ func (a *agent) run(ctx context.Context) error {
 // delay returns how long to wait after a pass.
 func (a *agent) delay(failed error) time.Duration {
 	if failed == nil || problemOf(failed).permanent {
-		a.retry = wait.Backoff{}
+		a.tries = 0
 		return wait.Jitter(a.options.checkInterval, jitter)
 	}
-	if a.retry.Duration == 0 {
-		a.retry = wait.Backoff{Duration: min(firstRetry, a.options.checkInterval), Factor: 2, Steps: 64,
-			Cap: a.options.checkInterval, Jitter: jitter}
-	}
-	return max(a.retry.Step(), problemOf(failed).retryAfter)
+	a.tries++
+	pause := guard.Doubled(firstRetry, a.options.checkInterval, a.tries)
+	return max(wait.Jitter(pause, jitter), problemOf(failed).retryAfter)
 }
 
 // sleep waits, until something changes that must not wait.
