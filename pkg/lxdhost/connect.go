@@ -3,10 +3,8 @@
 package lxdhost
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -127,22 +125,21 @@ func (o Options) security() (*tls.Config, error) {
 	if o.Project == "" {
 		return nil, problem(KindInvalid, "a project is needed")
 	}
-	block, _ := pem.Decode(o.ServerCertificate)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, problem(KindInvalid, "the server's certificate is no certificate in PEM")
+	pinned, err := lxdnode.ParseCertificate(o.ServerCertificate)
+	if err != nil {
+		return nil, problem(KindInvalid, "the server's certificate: %v", err)
 	}
 	keys, err := tls.X509KeyPair(o.ClientCertificate, o.ClientKey)
 	if err != nil {
 		return nil, problem(KindInvalid, "the client's certificate and key are no pair in PEM")
 	}
-	pinned := block.Bytes
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// LXD asks for a certificate without naming issuers: this one, always.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &keys, nil },
 		InsecureSkipVerify:   true, // LXD's certificate is self-signed: it is compared below
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if chain := state.PeerCertificates; len(chain) == 0 || !bytes.Equal(chain[0].Raw, pinned) {
+			if chain := state.PeerCertificates; len(chain) == 0 || !chain[0].Equal(pinned) {
 				return errPin
 			}
 			return nil

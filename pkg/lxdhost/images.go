@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
 // imageTimeout bounds the transfer of an image.
@@ -316,11 +316,11 @@ type Mark struct {
 
 // Mark returns the mark of a management cluster, which must have an id; the zero value proves nothing.
 func (o Options) Mark(management string) Mark {
-	block, _ := pem.Decode(o.ServerCertificate)
-	if management == "" || block == nil {
+	server, err := lxdnode.ParseCertificate(o.ServerCertificate)
+	if management == "" || err != nil {
 		return Mark{}
 	}
-	return Mark{management: management, project: o.Project, server: block.Bytes}
+	return Mark{management: management, project: o.Project, server: server.Raw}
 }
 
 // Of returns the mark of an image that is brought under an alias; "" if the mark proves nothing.

@@ -67,15 +67,15 @@ func NewKeys(name string) (Keys, error) {
 
 // Fingerprint returns LXD's name for a certificate (PEM): the SHA-256 of its DER in lower-case hex.
 func Fingerprint(certificate []byte) (string, error) {
-	parsed, err := parseCertificate(certificate)
+	parsed, err := ParseCertificate(certificate)
 	if err != nil {
 		return "", err
 	}
 	return shared.CertFingerprint(parsed), nil
 }
 
-// parseCertificate reads a certificate in PEM.
-func parseCertificate(certificate []byte) (*x509.Certificate, error) {
+// ParseCertificate reads a certificate in PEM.
+func ParseCertificate(certificate []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certificate)
 	if block == nil || block.Type != "CERTIFICATE" {
 		return nil, errors.New("it is no certificate in PEM")

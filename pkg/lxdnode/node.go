@@ -156,7 +156,7 @@ func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	certificate := []byte(server.Environment.Certificate)
-	if _, err := parseCertificate(certificate); err != nil {
+	if _, err := ParseCertificate(certificate); err != nil {
 		return nil, &Error{Step: StepServer, Problem: "the certificate that LXD reports as its own: " + err.Error(),
 			cause: err}
 	}

@@ -176,7 +176,7 @@ func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
 
 func decode(t *testing.T, keys Keys) []byte {
 	t.Helper()
-	parsed, err := parseCertificate(keys.Certificate)
+	parsed, err := ParseCertificate(keys.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}

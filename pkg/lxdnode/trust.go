@@ -20,7 +20,7 @@ import (
 // name belongs to another client and is not changed; but if LXD keeps it for another purpose than clients, that is an
 // error.
 func (n *Node) Trust(ctx context.Context, name, project string, certificate []byte) (changed bool, err error) {
-	parsed, err := parseCertificate(certificate)
+	parsed, err := ParseCertificate(certificate)
 	if err != nil {
 		return false, &Error{Step: StepTrust, Problem: "the client's certificate: " + err.Error(), Permanent: true}
 	}
@@ -112,7 +112,7 @@ func (n *Node) Forget(ctx context.Context, fingerprint string) error {
 
 // commonName returns the common name of a certificate's subject, or "".
 func commonName(c api.Certificate) string {
-	parsed, err := parseCertificate([]byte(c.Certificate))
+	parsed, err := ParseCertificate([]byte(c.Certificate))
 	if err != nil {
 		return ""
 	}
