@@ -5,6 +5,7 @@ package maas
 import (
 	"context"
 	"net/netip"
+	"slices"
 )
 
 // IPAddress is an address that MAAS knows.
@@ -52,7 +53,7 @@ type IPRange struct {
 }
 
 // Contains reports whether an address lies in the range.
-func (r IPRange) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
+func (r IPRange) Contains(address string) bool { return isBetween(address, r.Start, r.End) }
 
 // ListIPRanges returns the IP ranges of all subnets (GET ipranges/).
 func (c *Client) ListIPRanges(ctx context.Context) ([]IPRange, error) {
@@ -96,9 +97,6 @@ func (c *Client) SubnetAddresses(ctx context.Context, subnetID int) ([]SubnetAdd
 	return ask[[]SubnetAddress](ctx, c, on("subnets/{id}/", subnetID).query("ip_addresses", nil))
 }
 
-// PurposeDynamic is a purpose of a Range: MAAS hands its addresses out by DHCP.
-const PurposeDynamic = "dynamic"
-
 // Range is a part of a subnet.
 type Range struct {
 	Start   string   `json:"start"`
@@ -106,8 +104,10 @@ type Range struct {
 	Purpose []string `json:"purpose"` // what it is in use for
 }
 
-// Contains reports whether an address lies in the range.
-func (r Range) Contains(ip netip.Addr) bool { return isBetween(ip, r.Start, r.End) }
+// GivesAway reports whether an address lies in the range, and MAAS hands it out by DHCP.
+func (r Range) GivesAway(address string) bool {
+	return slices.Contains(r.Purpose, IPRangeDynamic) && isBetween(address, r.Start, r.End)
+}
 
 // UsedRanges returns the used ranges of a subnet (GET subnets/{id}/ op=reserved_ip_ranges).
 func (c *Client) UsedRanges(ctx context.Context, subnetID int) ([]Range, error) {
@@ -119,10 +119,11 @@ func (c *Client) FreeRanges(ctx context.Context, subnetID int) ([]Range, error) 
 	return ask[[]Range](ctx, c, on("subnets/{id}/", subnetID).query("unreserved_ip_ranges", nil))
 }
 
-func isBetween(ip netip.Addr, start, end string) bool {
+func isBetween(address, start, end string) bool {
+	ip, invalid := netip.ParseAddr(address)
 	first, err := netip.ParseAddr(start)
 	last, bad := netip.ParseAddr(end)
-	return err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
+	return invalid == nil && err == nil && bad == nil && first.Compare(ip) <= 0 && ip.Compare(last) <= 0
 }
 
 // SameAddress reports whether two texts are the same IP address in any notation.

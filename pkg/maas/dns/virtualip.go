@@ -117,11 +117,7 @@ func (s *Service) isIn(ctx context.Context, kind, address string) (bool, error) 
 	if err != nil {
 		return false, fmt.Errorf("reading MAAS's IP ranges: %w", err)
 	}
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return false, fmt.Errorf("reading the address: %w", err)
-	}
-	return slices.ContainsFunc(ranges, func(r maas.IPRange) bool { return r.Type == kind && r.Contains(ip) }), nil
+	return slices.ContainsFunc(ranges, func(r maas.IPRange) bool { return r.Type == kind && r.Contains(address) }), nil
 }
 
 // outside explains that MAAS has no subnet for the address.

@@ -427,13 +427,7 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	if err != nil {
 		return false, fmt.Errorf("reading the ranges of the subnet %s: %w", subnet.CIDR, err)
 	}
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return false, fmt.Errorf("reading the address: %w", err)
-	}
-	return slices.ContainsFunc(ranges, func(r maas.Range) bool {
-		return slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip)
-	}), nil
+	return slices.ContainsFunc(ranges, func(r maas.Range) bool { return r.GivesAway(address) }), nil
 }
 
 // takeBack removes a static address from a machine. MAAS chooses another one in its place.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -155,12 +154,8 @@ func (s *Service) checkFree(
 	if err != nil {
 		return fmt.Errorf("reading what of the subnet %s is in use: %w", subnet.CIDR, err)
 	}
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return &AddressError{Problem: AddressRefused, Address: address, Message: "is not an IP address"}
-	}
 	for _, r := range use.Ranges {
-		if slices.Contains(r.Purpose, maas.PurposeDynamic) && r.Contains(ip) {
+		if r.GivesAway(address) {
 			return &AddressError{Problem: AddressInDynamicRange, Address: address, Message: fmt.Sprintf(
 				"lies in the dynamic range %s to %s of %s, which MAAS gives away by DHCP: use an address outside of it, "+
 					"or make the range smaller",
