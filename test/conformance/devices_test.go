@@ -23,6 +23,17 @@ func (m *maas) spareDevice(t *testing.T, pairs ...string) object {
 	return m.newDevice(t, withDefaults(pairs, "hostname", uniqueName(), "mac_addresses", newMAC())...).object(t)
 }
 
+// newDevice makes a device that is gone when the case ends.
+func (m *maas) newDevice(t *testing.T, pairs ...string) *answer {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, device := range m.get(t, "devices/", "hostname", form(pairs...).Get("hostname")).list(t) {
+			m.delete(t, "devices/"+device.str("system_id")+"/").gone(t)
+		}
+	})
+	return m.create(t, "devices/", pairs...)
+}
+
 func (m *maas) device(t *testing.T, device object) object {
 	t.Helper()
 	return m.get(t, devicePath(device)).object(t)
@@ -195,5 +206,23 @@ func TestDevicesAreFiltered(t *testing.T) {
 		}
 		m.get(t, "devices/", "nonsense", "x").refusesField(t, "nonsense", "No such constraint.")
 		m.get(t, "machines/"+id+"/").refuses(t, http.StatusNotFound, "No Machine matches the given query.")
+	})
+}
+
+// Names and MAC addresses are one space for machines and devices.
+func TestADeviceLikeAMachineOrADeviceIsRefused(t *testing.T) {
+	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+		named := func(o object) []string {
+			return []string{"hostname", o.str("hostname"), "mac_addresses", o.objects("interface_set")[0].str("mac_address")}
+		}
+		device, machine := m.spareDevice(t), m.newMachine(t)
+		for _, other := range []object{device, machine} {
+			got := m.newDevice(t, named(other)...)
+			got.refusesField(t, "mac_addresses", "already in use on "+other.str("hostname")+".")
+			got.refusesField(t, "hostname", "already exists")
+		}
+		got := m.create(t, "machines/", append(named(device), "architecture", m.architecture(t), "power_type", "manual", "commission", "false")...)
+		got.refusesField(t, "mac_addresses", "already in use on "+device.str("hostname")+".")
+		got.refusesField(t, "hostname", "already exists")
 	})
 }

@@ -22,9 +22,5 @@
 //	MAAS_CONFORMANCE_LXD_ADDRESS  an LXD host that MAAS can reach, does not know yet and trusts MAAS (cases of
 //	                              registering a VM host); it is registered and removed again
 //	MAAS_CONFORMANCE_LXD_PASSWORD its trust password
-//	MAAS_CONFORMANCE_LXD_VM       project/name/MAC address of a VM on that host that is off and that the cases may boot,
-//	                              deploy and switch off (cases of VMs that MAAS did not compose)
-//	MAAS_CONFORMANCE_LXD_CERTIFICATE, MAAS_CONFORMANCE_LXD_KEY
-//	                              files with the PEM of a client that the host trusts, for that VM
 //	MAAS_CONFORMANCE_DEADLINE     how long to wait for a machine's state to change (default 15m)
 package conformance

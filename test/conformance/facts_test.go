@@ -30,8 +30,6 @@ type facts struct {
 	missingOAuthParameter []int
 	// dnsDeleteFreesAddresses: deleting a DNS resource frees the addresses that were reserved only for it.
 	dnsDeleteFreesAddresses bool
-	// brokenKeepsOwner: a machine that is marked broken while it commissions stays its owner's.
-	brokenKeepsOwner bool
 	// entitlements: users are in groups, which have entitlements; a refusal names the missing one. Before, a user is an
 	// administrator or not.
 	entitlements bool
@@ -60,7 +58,6 @@ func factsOf(version capmaas.Version, vmHosts bool) facts {
 		deploymentTarget:        from(3, 5, 0),
 		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
-		brokenKeepsOwner:        from(3, 5, 0),
 		entitlements:            from(3, 8, 0),
 		tagsOfRacks:             !from(3, 5, 0),
 		severalPorts:            from(3, 8, 0),

@@ -78,17 +78,4 @@ func TestAllocateComposesNothingWithoutVMHosts(t *testing.T) {
 	})
 }
 
-// Without VM hosts a VM is a machine with the lxd power driver.
-func TestMachineWithTheLXDDriverWithoutVMHosts(t *testing.T) {
-	eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
-		name := uniqueName()
-		got := m.newMachine(t, "hostname", name, "power_type", "lxd",
-			"power_parameters_power_address", "https://192.0.2.99:8443", "power_parameters_instance_name", name,
-			"power_parameters_project", name)
-		if got.str("status_name") != "New" || got.str("power_type") != "lxd" {
-			t.Errorf("%s machine with the driver %s, want New with lxd", got.str("status_name"), got.str("power_type"))
-		}
-	})
-}
-
 func withoutVMHosts(f facts) bool { return !f.vmHosts }

@@ -335,46 +335,6 @@ func TestWhoDeploysKeepsWhatIsHis(t *testing.T) {
 	})
 }
 
-// Who may edit global entities makes machines with all fields; others make them in the default pool, without the
-// description. Only who may edit machines of all pools has them commissioned at once (create in
-// maasserver/api/machines.py, get_machine_create_form in maasserver/forms/__init__.py).
-func TestEnlistingNeedsEntitlementsForAllOfMAAS(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
-		pool := m.newPool(t)
-		for name, tt := range map[string]struct {
-			given                  []entitlement
-			inPool, commissioned   bool
-			commissionedAfterwards bool
-		}{
-			"nothing":                       {},
-			"machines of all pools":         {given: []entitlement{{name: "can_edit_machines"}}, commissioned: true},
-			"global entities":               {given: []entitlement{{name: "can_edit_global_entities"}}, inPool: true},
-			"both":                          {given: []entitlement{{name: "can_edit_global_entities"}, {name: "can_edit_machines"}}, inPool: true, commissioned: true},
-			"global entities, and the pool": {given: []entitlement{{name: "can_edit_global_entities"}, {"can_edit_machines", pool}}, inPool: true, commissionedAfterwards: true},
-			"the pool":                      {given: []entitlement{{"can_edit_machines", pool}}},
-		} {
-			t.Run(name, func(t *testing.T) {
-				user, hostname := m.unhurried().asMember(t, tt.given...), uniqueName()
-				m.removeMachineAfter(t, hostname)
-				got := user.create(t, "machines/", "hostname", hostname, "power_type", "manual", "mac_addresses", newMAC(),
-					"architecture", m.architecture(t), "pool", pool.str("name"), "description", "mine").object(t)
-				if got.str("pool", "name") == pool.str("name") != tt.inPool || (got.str("description") == "mine") != tt.inPool {
-					t.Errorf("pool %s, description %q", got.str("pool", "name"), got.str("description"))
-				}
-				if (got.str("status_name") == "Commissioning") != tt.commissioned {
-					t.Errorf("%s, want Commissioning: %v", got.str("status_name"), tt.commissioned)
-				}
-				if !tt.commissioned {
-					status := user.machineOp(t, got, "commission").status
-					if (status == http.StatusOK) != tt.commissionedAfterwards {
-						t.Errorf("commission: %d", status)
-					}
-				}
-			})
-		}
-	})
-}
-
 // Only who may edit the machines of all pools reads how MAAS switches machines (power_parameters of MachinesHandler in
 // maasserver/api/nodes.py).
 func TestPowerParametersOfMachinesNeedAnEntitlementForAllOfMAAS(t *testing.T) {

@@ -51,14 +51,6 @@ func TestRequestWithoutCredentialsIsForbidden(t *testing.T) {
 	}
 }
 
-// The collection of machines has an anonymous side, for machines that enlist themselves, and that cannot be read.
-func TestListingMachinesWithoutCredentialsIsABadRequest(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
-		m.do(t, request{method: http.MethodGet, path: "machines/", anonymous: true}).
-			refuses(t, http.StatusBadRequest, "Unrecognised signature: method=GET op=None")
-	})
-}
-
 func TestUnknownConsumerIsUnauthorized(t *testing.T) {
 	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		m.signed(t, m.key.sign().with("oauth_consumer_key", "nosuch"+randomHex(4))).

@@ -238,8 +238,8 @@ func TestRestoredStorageIsTheRegionsDefault(t *testing.T) {
 // MAAS refuses to deploy onto disks on which nothing is mounted at /, or where a machine boots with UEFI at /boot/efi
 // (storage_layout_issues in models/node.py).
 func TestDeployRefusesBlankDisks(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
-		vm := m.awaitStatus(t, m.enlist(t, m.spareVM(t)).str("system_id"), "Ready")
+	each(t, func(t *testing.T, m *maas) {
+		vm := m.vm(t)
 		m.layout(t, vm, "blank").object(t)
 		got := m.deploy(t, vm)
 		got.refusesField(t, "storage")

@@ -210,6 +210,14 @@ func (m *maas) as(key apiKey) *maas {
 	return &other
 }
 
+// unhurried is the same MAAS, whose time does not hurry while a case waits: between two looks at a machine that
+// commissions, the simulator's commissioning would be over.
+func (m *maas) unhurried() *maas {
+	other := *m
+	other.pace = func(float64) {}
+	return &other
+}
+
 // asPlainUser is the same MAAS, used by a user without administrator rights.
 func (m *maas) asPlainUser(t *testing.T) *maas {
 	t.Helper()

@@ -155,7 +155,7 @@ func (s *Simulator) tryAgain(m *machine, on bool, others int, then func(error)) 
 		case s.isHung(m):
 			s.tryAgain(m, on, others-1, current)
 		default:
-			s.switchedByBMC(m, on)
+			m.running = on
 			s.setPowerState(m, onOff(on))
 			current(nil)
 		}
@@ -170,24 +170,16 @@ func (s *Simulator) flip(m *machine, on bool, then func(error)) {
 	}
 	hv, name := s.behind(m)
 	if hv == nil {
-		s.switchedByBMC(m, on)
+		m.running = on
 		then(nil)
 		return
 	}
 	s.onHostFor(m, hv, func() error { return hv.SetPower(name, on) }, func(err error) {
 		if err == nil {
-			s.switchedByBMC(m, on)
+			m.running = on
 		}
 		then(err)
 	})
-}
-
-// switchedByBMC records that MAAS has switched a machine.
-func (s *Simulator) switchedByBMC(m *machine, on bool) {
-	m.running = on
-	if on {
-		s.boots(m)
-	}
 }
 
 // Operations that can be made to fail.
@@ -281,10 +273,6 @@ func (s *Simulator) finishDeploy(m *machine) {
 	}
 	if !m.running {
 		s.failSoon(m)
-		return
-	}
-	if text := m.partitionsComplaint(); text != "" {
-		s.fail(m, text)
 		return
 	}
 	if text := s.installComplaint(m); text != "" {
@@ -408,18 +396,6 @@ func (s *Simulator) letGo(m *machine) {
 // startCommission commissions a machine; u owns it meanwhile. Its links are removed, unless keepNetwork is set: it gets
 // new ones at the end.
 func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
-	s.enterCommission(m, u, keepNetwork)
-	s.cyclePower(m, func(err error) {
-		if err != nil {
-			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
-			return
-		}
-		s.runCommission(m)
-	})
-}
-
-// enterCommission sets what MAAS sets before it switches the machine on.
-func (s *Simulator) enterCommission(m *machine, u *user, keepNetwork bool) {
 	m.owner = u
 	s.setStatus(m, statusCommissioning)
 	if !keepNetwork {
@@ -428,12 +404,14 @@ func (s *Simulator) enterCommission(m *machine, u *user, keepNetwork bool) {
 	m.commissionStatus, m.testStatus = scriptPending, scriptPending
 	m.commissionResult, m.testResult = s.db.next("scriptset"), s.db.next("scriptset")
 	m.errorDescription = ""
-}
-
-// runCommission runs the scripts on a machine that is on.
-func (s *Simulator) runCommission(m *machine) {
-	m.commissionStatus = scriptRunning
-	s.later(m, s.timings.commission(), func() { s.finishCommission(m) })
+	s.cyclePower(m, func(err error) {
+		if err != nil {
+			s.fail(m, fmt.Sprintf("Power cycle for the node failed: %v", err))
+			return
+		}
+		m.commissionStatus = scriptRunning
+		s.later(m, s.timings.commission(), func() { s.finishCommission(m) })
+	})
 }
 
 func (s *Simulator) finishCommission(m *machine) {
@@ -446,11 +424,7 @@ func (s *Simulator) finishCommission(m *machine) {
 		return
 	}
 	s.discover(m, func() {
-		if !m.running {
-			s.failSoon(m) // Somebody switched it off on its host.
-			return
-		}
-		s.learnBoot(m, s.bootVLAN(m))
+		s.learnBoot(m)
 		s.finishScripts(m)
 	})
 }

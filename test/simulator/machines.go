@@ -62,10 +62,6 @@ func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
 	return out, nil
 }
 
-func (rq *request) isRegistered() (any, error) {
-	return rq.interfaceByMAC(rq.query.get("mac_address")) != nil, nil
-}
-
 // hostsOn returns the VM hosts that run on a machine: those for which MAAS found it, and those with one of its
 // addresses.
 func (s *Simulator) hostsOn(m *machine) []*vmHost {

@@ -4,9 +4,7 @@ package simulator
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
-	"strings"
 )
 
 // commissionable are the statuses in which MAAS offers commissioning.
@@ -25,41 +23,10 @@ func (rq *request) commission() (any, error) {
 	return rq.commissionNow(m)
 }
 
-// commissionNow starts commissioning, and returns the machine. A VM that MAAS did not compose is switched on within the
-// request: if that fails the machine is what it was, but the caller's.
+// commissionNow starts commissioning, and returns the machine.
 func (rq *request) commissionNow(m *machine) (any, error) {
-	keepNetwork := rq.data.checkbox("skip_networking", false)
-	if !m.isDirect() {
-		rq.startCommission(m, rq.user, keepNetwork)
-		return rq.renderMachine(m), nil
-	}
-	before := m.status
-	rq.enterCommission(m, rq.user, keepNetwork)
-	out, epoch := rq.renderMachine(m), m.epoch
-	err := rq.startVM(m)
-	switch {
-	case m.gone || m.epoch != epoch:
-		return out, nil // Another request has changed it meanwhile.
-	case err != nil:
-		rq.setStatus(m, before)
-		m.owner = rq.user
-		rq.addEvent(m, levelError, "Aborting COMMISSIONING and reverting to "+strings.ToUpper(before.String()), err.Error())
-		return nil, textError(http.StatusInternalServerError, "%s", err.Error())
-	}
-	rq.switchedByBMC(m, true)
-	rq.setPowerState(m, "on")
-	rq.runCommission(m)
-	return out, nil
-}
-
-// startVM makes the LXD host of a machine start its VM.
-func (rq *request) startVM(m *machine) (err error) {
-	if text := rq.takeFailure(m, failPower); text != "" {
-		return hostError(text)
-	}
-	hv, name := rq.behind(m)
-	rq.unlocked(func() { err = hv.SetPower(name, true) })
-	return err
+	rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false))
+	return rq.renderMachine(m), nil
 }
 
 // testable are the statuses in which MAAS offers tests.
@@ -119,11 +86,7 @@ func (rq *request) markBroken() (any, error) {
 		if err := m.refuseTransition(statusBroken); err != nil {
 			return nil, err
 		}
-		commissioned := m.status == statusCommissioning || m.status == statusNew
 		rq.breakMachine(m)
-		if commissioned && !rq.version.AtLeast(3, 5, 0) {
-			m.owner = nil
-		}
 	}
 	rq.addEvent(m, levelInfo, "User marking node broken", fmt.Sprintf("(%s) - %s", rq.user.name, reason))
 	m.errorDescription = reason

@@ -11,7 +11,7 @@ var macPattern = regexp.MustCompile(`^([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}$`)
 
 func validMAC(text string) bool { return macPattern.MatchString(text) }
 
-// createMachine enlists a machine. By default, that of who may edit machines is commissioned at once.
+// createMachine makes a machine, and commissions it by default.
 func (rq *request) createMachine() (any, error) {
 	commission, err := rq.data.boolean("commission", true)
 	if err != nil {
@@ -21,44 +21,19 @@ func (rq *request) createMachine() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	edits := rq.may(rq.user, editGlobalEntities)
-	if !edits { // Another form, which lacks these fields (get_machine_create_form in maasserver/forms/__init__.py).
-		rq.data = rq.data.without("zone", "pool", "description", "cpu_count", "memory")
-	}
-	m, err := rq.enlist(deployed && edits)
+	m, err := rq.enlist(deployed)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case deployed && !edits: // Nor does it have this one.
-		rq.publish(m, ChangeCreated, "", m.status.String())
-	case deployed:
+	if deployed {
 		m.owner, m.status, m.previous = rq.user, statusDeployed, statusNew
-		rq.publish(m, ChangeCreated, "", m.status.String())
-	case rq.may(rq.user, editMachines) && commission:
-		rq.publish(m, ChangeCreated, "", m.status.String())
-		rq.call.SystemID = m.systemID
-		return rq.commissionNow(m)
-	default:
-		rq.publish(m, ChangeCreated, "", m.status.String())
-	}
-	rq.call.SystemID = m.systemID
-	return rq.renderMachine(m), nil
-}
-
-// enlistMachine is for a machine that boots for the first time: without credentials, and it stays New.
-func (rq *request) enlistMachine() (any, error) {
-	m, err := rq.enlist(false)
-	if err != nil {
-		return nil, err
 	}
 	rq.publish(m, ChangeCreated, "", m.status.String())
-	return object{
-		"system_id": m.systemID, "hostname": m.hostname, "fqdn": m.fqdn(), "domain": rq.renderDomain(m.domain),
-		"architecture": m.architecture, "status": m.status, "status_name": m.status.String(), "power_type": m.powerType,
-		"power_state": m.powerState, "zone": renderZone(m.zone), "status_action": "", "status_message": nil, "node_type": 0,
-		"resource_uri": machineURI(m),
-	}, nil
+	rq.call.SystemID = m.systemID
+	if commission && !deployed {
+		return rq.commissionNow(m)
+	}
+	return rq.renderMachine(m), nil
 }
 
 // enlist makes the row of a new machine.
@@ -91,8 +66,7 @@ func (rq *request) enlist(deployed bool) (*machine, error) {
 	return m, nil
 }
 
-// checkMACs complains about MAC addresses that are wrong or in use. The form of a machine with the lxd driver has no
-// interfaces then, and complains about that, too.
+// checkMACs complains about MAC addresses that are wrong or in use.
 func (rq *request) checkMACs(macs []string, errs formErrors) {
 	for _, mac := range macs {
 		if !validMAC(mac) {
@@ -100,8 +74,5 @@ func (rq *request) checkMACs(macs []string, errs formErrors) {
 		} else if nic := rq.interfaceByMAC(strings.ToLower(mac)); nic != nil {
 			errs.add("mac_addresses", "MAC address %s already in use on %s.", strings.ToLower(mac), nic.machine.hostname)
 		}
-	}
-	if kind := rq.data.get("power_type"); len(errs["mac_addresses"]) > 0 && kind == lxdDriver {
-		errs.add("power_type", "Can't set power type to %s without network interfaces", kind)
 	}
 }

@@ -92,9 +92,6 @@ func (rq *request) updateMachine() (any, error) {
 	if err := errs.err(); err != nil {
 		return nil, err
 	}
-	if kind, params := powerIn(rq.data, m); params != nil && rq.isOthersRow(m, kind, params) {
-		return nil, conflict("Conflict error. Try your request again, as it will most likely succeed.")
-	}
 	apply()
 	return rq.renderMachine(m), nil
 }
@@ -209,7 +206,7 @@ func (rq *request) editPower(m *machine, f form, errs formErrors, then func(func
 		errs.add("power_type", "Select a valid choice. %s is not one of the available choices.", kind)
 	}
 	if kind, params := powerIn(f, m); params != nil {
-		then(func() { rq.setPower(m, kind, params) })
+		then(func() { m.powerType, m.powerParams = kind, params })
 	}
 }
 

@@ -288,7 +288,7 @@ type machine struct {
 	gatewayLink      *address
 	commissioned     bool // it passed commissioning: a release ends in Ready, not New
 	storage          storage
-	bootMethod       string // "" until its first PXE request
+	bootMethod       string // "" until it is commissioned
 	commissionResult int
 	testResult       int
 	installResult    int
@@ -326,7 +326,10 @@ func (m *machine) bootIface() *iface {
 	return m.ifaces[0]
 }
 
-func (m *machine) isVM() bool { return m.host != nil || m.isDirect() }
+// isVM reports whether the machine is a VM of a VM host, or was one before the upgrade to a MAAS without.
+func (m *machine) isVM() bool {
+	return m.host != nil || m.powerType == lxdDriver && m.powerParams[instanceName] != ""
+}
 
 // addresses returns ip_addresses of the API: those of all links, in the order of the interfaces.
 func (m *machine) addresses() []netip.Addr {

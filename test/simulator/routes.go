@@ -113,14 +113,11 @@ var routes = []route{
 	}},
 	{pattern: "commissioning-scripts/", methods: methods{{get, ""}: (*request).listCommissioningScripts}},
 
-	{pattern: "machines/", anonymous: methods{
-		{post, ""}: (*request).enlistMachine, {get, "is_registered"}: (*request).isRegistered,
-	}, methods: methods{
+	{pattern: "machines/", methods: methods{
 		{get, ""}:                 (*request).listMachines,
 		{post, ""}:                (*request).createMachine,
 		{post, "allocate"}:        (*request).allocate,
 		{get, "power_parameters"}: (*request).allPowerParameters,
-		{get, "is_registered"}:    (*request).isRegistered,
 	}},
 	{pattern: "machines/{id}/", systemID: true, methods: methods{
 		{get, ""}:                                  (*request).readMachine,

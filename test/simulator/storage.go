@@ -183,11 +183,3 @@ func (s *Simulator) storageErrors(m *machine, osystem string) error {
 	}
 	return errs.err()
 }
-
-// partitionsComplaint returns how the installation of a machine fails, or "": of one that boots with UEFI and has no EFI partition.
-func (m *machine) partitionsComplaint() string {
-	if m.ephemeral || m.storage.mounts()["/boot/efi"] {
-		return ""
-	}
-	return "Installation failed (refer to the installation log for more information)."
-}

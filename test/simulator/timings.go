@@ -37,8 +37,6 @@ type Timings struct {
 	// PowerOn and PowerOff are from the request until the BMC confirms.
 	PowerOn  *Duration `json:"power_on,omitempty"`
 	PowerOff *Duration `json:"power_off,omitempty"`
-	// PXE is from power on until the machine asks MAAS what to boot.
-	PXE *Duration `json:"pxe,omitempty"`
 	// Commission and Test are the runs of the scripts, each after the machine is on.
 	Commission *Duration `json:"commission,omitempty"`
 	Test       *Duration `json:"test,omitempty"`
@@ -71,7 +69,7 @@ type Timings struct {
 // defaultTimings are the durations on usual hardware.
 var defaultTimings = map[string]time.Duration{
 	"power_on": 20 * time.Second, "power_off": 15 * time.Second,
-	"pxe": 12 * time.Second, "commission": 4 * time.Minute, "test": 30 * time.Second,
+	"commission": 4 * time.Minute, "test": 30 * time.Second,
 	"deploy": 6 * time.Minute, "deploy_vm": 3 * time.Minute,
 	"erase_quick": time.Minute, "erase_secure": 4 * time.Minute, "erase_full": 40 * time.Minute,
 	"rescue_mode": 3 * time.Minute,
@@ -90,7 +88,6 @@ func (t Timings) take(given *Duration, name string) time.Duration {
 
 func (t Timings) powerOn() time.Duration     { return t.take(t.PowerOn, "power_on") }
 func (t Timings) powerOff() time.Duration    { return t.take(t.PowerOff, "power_off") }
-func (t Timings) pxe() time.Duration         { return t.take(t.PXE, "pxe") }
 func (t Timings) commission() time.Duration  { return t.take(t.Commission, "commission") }
 func (t Timings) test() time.Duration        { return t.take(t.Test, "test") }
 func (t Timings) eraseQuick() time.Duration  { return t.take(t.EraseQuick, "erase_quick") }

@@ -285,41 +285,6 @@ func TestProjectsOfAHostAreApart(t *testing.T) {
 	}
 }
 
-// lxdMachine enlists a VM of the host as a machine with the lxd power driver.
-func (b *bed) lxdMachine(address, project string) string {
-	b.t.Helper()
-	b.control(post, "vm-hosts/host/vms", `{"name": "guest", "project": "`+project+`", "cores": 3, "memory": 4096, "disks": [30]}`)
-	return b.do(post, "machines/", "power_type", "lxd", "power_parameters_power_address", address,
-		"power_parameters_instance_name", "guest", "power_parameters_project", project, "hostname", "guest",
-		"architecture", "amd64/generic", "mac_addresses", "00:16:3e:00:00:01").object(b.t)["system_id"].(string)
-}
-
-func TestMachineWithTheLXDDriver(t *testing.T) {
-	for _, version := range []string{"3.6", "3.8", "4.0"} {
-		t.Run(version, func(t *testing.T) {
-			b := newBedWith(t, testRegion, Options{Version: version})
-			id := b.lxdMachine("https://10.254.0.1:8443", "own")
-			b.pass(5 * time.Minute)
-			m, _ := b.Machine(id)
-			if m.Status != "Ready" || m.Cores != 3 || m.Memory != 4096 || m.VMHost != "" {
-				t.Fatalf("commissioned, it is %+v", m)
-			}
-			b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
-			b.pass(6 * time.Minute)
-			if m, _ := b.Machine(id); m.Status != "Deployed" || len(m.Addresses) != 1 {
-				t.Fatalf("deployed, it is %+v", m)
-			}
-			if vm := b.VMHosts()[0].VMs[0]; !vm.Running {
-				t.Error("the VM does not run")
-			}
-			b.do(del, "machines/"+id+"/")
-			if all, _ := b.realVMs(); all != 1 {
-				t.Error("deleting the machine deleted the VM")
-			}
-		})
-	}
-}
-
 func TestSlowComposeTimesOutAndMakesTheVM(t *testing.T) {
 	b := newBedWith(t, strings.Replace(testRegion, "compose: 0s", "compose: 3m", 1), Options{})
 	answered := make(chan answer, 1)
