@@ -124,25 +124,6 @@ func TestDeployOfUnknownSeriesIsRefusedAndTakesNothing(t *testing.T) {
 	})
 }
 
-// get_allocation_options in maasserver/api/machines.py makes a text for a form, and puts no value into it.
-func TestUnknownBridgeTypeIsRefused(t *testing.T) {
-	const text = "'%(value)s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'."
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		m.deploy(t, vm, "bridge_type", "bogus").refusesField(t, "bridge_type", text)
-		m.allocate(t, "system_id", vm.str("system_id"), "bridge_type", "bogus").refusesField(t, "bridge_type", text)
-	})
-}
-
-func TestBridgeDelayMustBeANumber(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		const text = "Invalid bridge_fd: Please enter an integer value"
-		m.deploy(t, vm, "bridge_fd", "x").refuses(t, http.StatusBadRequest, text)
-		m.allocate(t, "system_id", vm.str("system_id"), "bridge_fd", "x").refuses(t, http.StatusBadRequest, text)
-	})
-}
-
 func TestDeployInWrongStateConflicts(t *testing.T) {
 	tests := []struct {
 		state   string

@@ -42,19 +42,6 @@ func TestGoneVMHostsStillNeedCredentials(t *testing.T) {
 	})
 }
 
-// get_allocation_options in maasserver/api/machines.py, which allocate calls, too.
-func TestDeployAsVMHostIsRefused(t *testing.T) {
-	for _, parameter := range []string{"install_kvm", "register_vmhost"} {
-		t.Run(parameter, func(t *testing.T) {
-			eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
-				machine, want := m.newMachine(t), "Support for "+parameter+" allocation parameter has been removed."
-				m.deploy(t, machine, parameter, "true").refuses(t, http.StatusBadRequest, want)
-				m.allocate(t, "system_id", machine.str("system_id"), parameter, "true").refuses(t, http.StatusBadRequest, want)
-			})
-		})
-	}
-}
-
 // Without VM hosts their constraints are unknown ones (FilterNodeForm in maasserver/node_constraint_filter_forms.py).
 func TestConstraintsOfVMHostsAreUnknown(t *testing.T) {
 	for _, constraint := range []string{"pod", "not_pod", "pod_type", "not_pod_type"} {

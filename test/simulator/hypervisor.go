@@ -119,8 +119,6 @@ type simulatedHost struct {
 	unreachable bool
 	losing      bool
 	vms         []*vmFacts
-	// installedOn is the system id of the machine whose deployment installed it, if any: both are deleted together.
-	installedOn string
 }
 
 // errUnreachable returns the error of a broken host, in the words of MAAS's LXD driver.

@@ -232,8 +232,8 @@ func (s *Simulator) failSoon(m *machine) {
 }
 
 // acquire gives a Ready machine to a user.
-func (s *Simulator) acquire(m *machine, u *user, agentName string, bridgeAll bool) {
-	m.owner, m.agentName, m.bridged, m.nodeKey = u, agentName, bridgeAll, apiKey{}
+func (s *Simulator) acquire(m *machine, u *user, agentName string) {
+	m.owner, m.agentName, m.nodeKey = u, agentName, apiKey{}
 	s.setStatus(m, statusAllocated)
 }
 
@@ -263,7 +263,6 @@ func (s *Simulator) takeDeploymentBack(m *machine) {
 		"(%s) - Aborting DEPLOYING and reverting to ALLOCATED. Unable to power control the node. Please check power credentials.", m.owner.name))
 	s.releaseAutoAddresses(m)
 	s.removeAcquired(m)
-	m.bridged = false
 }
 
 func (s *Simulator) finishDeploy(m *machine) {
@@ -287,9 +286,6 @@ func (s *Simulator) finishDeploy(m *machine) {
 	}
 	s.addEvent(m, levelInfo, "Image Deployed", fmt.Sprintf("deployed %s/%s/%s", m.osystem, m.series, m.architecture))
 	s.setStatus(m, statusDeployed)
-	if m.willHost != "" {
-		s.registerDeployed(m)
-	}
 }
 
 // startRelease releases an acquired machine.
@@ -374,7 +370,6 @@ func (s *Simulator) finishRelease(m *machine) {
 func (s *Simulator) clearOwnership(m *machine) {
 	s.releaseAutoAddresses(m)
 	s.removeAcquired(m)
-	m.bridged = false
 	m.owner, m.ownerData = nil, map[string]string{}
 }
 
@@ -382,12 +377,7 @@ func (s *Simulator) clearOwnership(m *machine) {
 // machine is Ready.
 func (s *Simulator) letGo(m *machine) {
 	m.agentName, m.osystem, m.series, m.hweKernel, m.userData, m.system = "", "", "", "", nil, nil
-	m.hwSync, m.lastSync, m.netboot, m.willHost = false, time.Time{}, true, ""
-	for key, lab := range s.lab {
-		if lab.installedOn == m.systemID {
-			delete(s.lab, key)
-		}
-	}
+	m.hwSync, m.lastSync, m.netboot = false, time.Time{}, true
 	for _, nic := range m.ifaces {
 		s.dropLease(nic)
 	}

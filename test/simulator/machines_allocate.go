@@ -3,7 +3,6 @@
 package simulator
 
 import (
-	"strconv"
 	"strings"
 )
 
@@ -17,12 +16,7 @@ func (rq *request) allocate() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	verbose, err := rq.post.boolean("verbose", false)
-	if err != nil {
-		return nil, err
-	}
-	constraints := rq.data.without("op", "agent_name", "comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd",
-		"dry_run", "verbose")
+	constraints := rq.data.without("op", "agent_name", "comment", "dry_run")
 	filter, err := rq.machineFilter(constraints, allocateFilters)
 	if err != nil {
 		return nil, err
@@ -45,11 +39,11 @@ func (rq *request) allocate() (any, error) {
 			}
 			return nil, err
 		}
-		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
+		rq.acquire(m, rq.user, options.agentName)
 	}
 	rq.call.SystemID = m.systemID
 	out := rq.renderMachine(m)
-	out["constraints_by_type"] = rq.constraintMap(m, constraints, verbose)
+	out["constraints_by_type"] = rq.constraintMap(m, constraints)
 	return out, nil
 }
 
@@ -110,7 +104,7 @@ func pythonText(text string) string {
 }
 
 // constraintMap returns which disks and interfaces meet the labelled constraints.
-func (rq *request) constraintMap(m *machine, f form, verbose bool) object {
+func (rq *request) constraintMap(m *machine, f form) object {
 	out := object{}
 	if wishes, complaint := parseStorage(f.get("storage")); complaint == "" {
 		storage := map[string][]int{}
@@ -124,53 +118,22 @@ func (rq *request) constraintMap(m *machine, f form, verbose bool) object {
 			out["interfaces"] = rq.matchInterfaces(m, wishes)
 		}
 	}
-	if verbose {
-		out["verbose_storage"], out["verbose_interfaces"] = object{}, object{}
-	}
 	return out
 }
 
 // allocationOptions are the parameters that allocate and deploy share.
 type allocationOptions struct {
-	agentName                                        string
-	bridgeAll, installKVM, registerVMHost, ephemeral bool
-	hwSync                                           bool
+	agentName         string
+	ephemeral, hwSync bool
 }
 
-func (rq *request) allocationOptions() (allocationOptions, error) {
-	o := allocationOptions{agentName: rq.data.get("agent_name")}
-	for _, flag := range []struct {
-		name string
-		to   *bool
-	}{
-		{"install_kvm", &o.installKVM}, {"register_vmhost", &o.registerVMHost}, {"ephemeral_deploy", &o.ephemeral},
-		{"enable_hw_sync", &o.hwSync},
-	} {
-		var err error
-		if *flag.to, err = rq.post.boolean(flag.name, false); err != nil {
-			return o, err
-		}
-	}
-	if err := rq.refuseVMHostOptions(o); err != nil {
+func (rq *request) allocationOptions() (o allocationOptions, err error) {
+	o.agentName = rq.data.get("agent_name")
+	if o.ephemeral, err = rq.post.boolean("ephemeral_deploy", false); err != nil {
 		return o, err
 	}
-	var err error
-	if o.bridgeAll, err = rq.post.boolean("bridge_all", (o.installKVM || o.registerVMHost) && !o.ephemeral); err != nil {
-		return o, err
-	}
-	if _, err = rq.post.boolean("bridge_stp", false); err != nil {
-		return o, err
-	}
-	if kind := rq.post.get("bridge_type"); rq.post.has("bridge_type") && kind != "standard" && kind != "ovs" {
-		// get_allocation_options in maasserver/api/machines.py leaves the template as it is.
-		return o, invalidField("bridge_type", "%s", "'%(value)s' is not a valid bridge_type.  It should be one of: 'standard', 'ovs'.")
-	}
-	if text := rq.post.get("bridge_fd"); rq.post.has("bridge_fd") {
-		if _, err := strconv.Atoi(strings.TrimSpace(text)); err != nil {
-			return o, badRequest("Invalid bridge_fd: Please enter an integer value")
-		}
-	}
-	return o, nil
+	o.hwSync, err = rq.post.boolean("enable_hw_sync", false)
+	return o, err
 }
 
 // checkAgentName refuses a name that is too long. MAAS notices that when it saves the machine.

@@ -20,9 +20,6 @@ func (rq *request) deploy() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rq.refuseVMHostDeploy(m, options); err != nil {
-		return nil, err
-	}
 	if m.status == statusReady {
 		defer rq.acquireAlone()()
 		if m, err = rq.machineFor(mayEdit); err != nil {
@@ -59,7 +56,7 @@ func (rq *request) deploy() (any, error) {
 		}
 	}
 	if ready {
-		rq.acquire(m, rq.user, options.agentName, options.bridgeAll)
+		rq.acquire(m, rq.user, options.agentName)
 	}
 	m.osystem, m.series, m.userData, m.system = osystem, series, userData, userData
 	m.hweKernel, m.minHWEKernel = rq.kernelFor(osystem, series), ""
@@ -69,7 +66,6 @@ func (rq *request) deploy() (any, error) {
 		return nil, err
 	}
 	m.crashDump = dumps && m.dumpsCrashes()
-	m.willHost = options.hostKind()
 	rq.startDeploy(m)
 	out := rq.renderMachine(m)
 	if err := rq.claimAutoAddresses(m); err != nil {
@@ -101,42 +97,6 @@ func (rq *request) kernelFor(osystem, series string) string {
 		return "ga-" + kernel
 	}
 	return asked
-}
-
-// refuseVMHostOptions refuses what a MAAS without VM hosts can't do, of an allocation as of a deployment.
-func (rq *request) refuseVMHostOptions(o allocationOptions) error {
-	name := "register_vmhost"
-	if o.installKVM {
-		name = "install_kvm"
-	}
-	if rq.hasVMHosts() || o.hostKind() == "" {
-		return nil
-	}
-	return badRequest("Support for %s allocation parameter has been removed.", name)
-}
-
-func (rq *request) refuseVMHostDeploy(m *machine, o allocationOptions) error {
-	if !o.installKVM && !o.registerVMHost {
-		return nil
-	}
-	if !rq.allowed(rq.user, m, mayAdmin) {
-		return forbidden("Only administratros can deploy VM hosts")
-	}
-	if o.ephemeral || len(m.disks) == 0 {
-		return badRequest("A machine can not be a VM host if it is deployed to memory.")
-	}
-	return nil
-}
-
-// hostKind returns the type of VM host that the deployed machine becomes, or "".
-func (o allocationOptions) hostKind() string {
-	switch {
-	case o.registerVMHost:
-		return "lxd"
-	case o.installKVM:
-		return "virsh"
-	}
-	return ""
 }
 
 func decodeUserData(text string) ([]byte, error) {

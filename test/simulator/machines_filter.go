@@ -46,7 +46,7 @@ func (q *machineQuery) String() string {
 
 // ignoredConstraints may be sent to any filter and mean nothing there.
 var ignoredConstraints = []string{
-	"comment", "bridge_all", "bridge_type", "bridge_stp", "bridge_fd", "dry_run", "verbose", "op", "agent_name",
+	"comment", "dry_run", "op", "agent_name",
 }
 
 // vmHostConstraints are those of a MAAS with VM hosts.

@@ -294,16 +294,14 @@ type machine struct {
 	installResult    int
 	commissionStatus int
 	testStatus       int
-	bridged          bool // bridge_all made bridges
 
 	host     *vmHost  // the VM host of a VM
 	parent   *machine // the machine of the VM host that a VM had before the upgrade to a MAAS without
 	vm       string   // its name there
 	vmID     int
-	dynamic  bool   // composed by allocate: release deletes it
-	willHost string // the type of VM host that a deployment makes it, or ""
-	device   bool   // a device: MAAS does not manage it
-	hostOnly bool   // made by registering a VM host; deleted with it
+	dynamic  bool // composed by allocate: release deletes it
+	device   bool // a device: MAAS does not manage it
+	hostOnly bool // made by registering a VM host; deleted with it
 
 	created time.Time
 	hungTo  time.Duration     // until when its BMC responds to nothing, in the region's time
@@ -398,7 +396,7 @@ func (m *machine) hasTag(name string) bool {
 type vmHost struct {
 	id                      int
 	name                    string
-	kind                    string // "lxd" or "virsh"
+	kind                    string // "lxd"
 	version                 string
 	architectures           []string
 	params                  map[string]string

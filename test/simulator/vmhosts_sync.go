@@ -7,12 +7,6 @@ import (
 	"slices"
 )
 
-// What MAAS installs on a machine that it deploys as a VM host.
-const (
-	deployedLXD     = "5.0.2"
-	deployedProject = "maas"
-)
-
 // learn stores a host's data. A member of a cluster gets its name there, whatever its name in MAAS was.
 func (s *Simulator) learn(h *vmHost, facts hostFacts) {
 	h.name = orDefault(facts.member, h.name)
@@ -219,28 +213,4 @@ func (rq *request) syncVM(m *machine, vm vmFacts) {
 	if state := onOff(vm.Running); m.powerState != state {
 		rq.setPowerState(m, state)
 	}
-}
-
-// registerDeployed makes a VM host of a machine that was deployed as one.
-func (s *Simulator) registerDeployed(m *machine) {
-	address := m.hostname + ":8443"
-	if addrs := m.addresses(); len(addrs) > 0 {
-		address = netip.AddrPortFrom(addrs[0], 8443).String()
-	}
-	lab := &simulatedHost{installedOn: m.systemID, facts: hostFacts{
-		name: m.hostname, version: deployedLXD, cores: m.cpuCount, memory: m.memory,
-		pools: []storagePool{{id: "default", name: "default", kind: "dir", path: "/var/snap/lxd/common/lxd/storage-pools/default"}},
-	}}
-	for _, d := range m.disks {
-		lab.facts.pools[0].total += d.size
-	}
-	s.lab[hostKey(address)] = lab
-	h := &vmHost{
-		id: s.db.next("bmc"), name: m.hostname, kind: m.willHost, zone: m.zone, pool: m.pool, machine: m, known: true,
-		hv: labProject{lab, deployedProject}, cpuRatio: 1, memRatio: 1, tags: []string{consoleTag},
-		params: map[string]string{"power_address": address, "project": deployedProject},
-	}
-	s.ensureTag(consoleTag)
-	s.db.hosts = append(s.db.hosts, h)
-	s.learn(h, lab.facts)
 }

@@ -316,25 +316,6 @@ func TestSlowComposeTimesOutAndMakesTheVM(t *testing.T) {
 	}
 }
 
-func TestMachineDeployedAsAVMHost(t *testing.T) {
-	b := newBed(t)
-	id := b.named("big").SystemID
-	b.do(post, "machines/"+id+"/", "op", "deploy", "register_vmhost", "true").object(t)
-	b.pass(6 * time.Minute)
-	hosts := b.do(get, "vm-hosts/").list(t)
-	if len(hosts) != 2 || hosts[1]["name"] != "big" || hosts[1]["total"].(map[string]any)["cores"] != 16.0 {
-		t.Fatalf("VM hosts %v", hosts)
-	}
-	if got := b.do(post, "machines/"+id+"/", "op", "release"); got.status != http.StatusBadRequest {
-		t.Errorf("release of a VM host's machine: %d %s", got.status, got.body)
-	}
-	b.do(post, "machines/"+id+"/", "op", "release", "force", "true").object(t)
-	b.pass(time.Minute)
-	if m, _ := b.Machine(id); m.Status != "Ready" || len(b.do(get, "vm-hosts/").list(t)) != 1 || len(b.VMHosts()) != 1 {
-		t.Errorf("released by force, it is %s, and its VM host is still there", m.Status)
-	}
-}
-
 // If the machine cannot be saved, what allocate composed is rolled back with the transaction; its VM stays.
 func TestAllocateThatFailsAfterItComposedLeavesTheVM(t *testing.T) {
 	b := newBed(t)
