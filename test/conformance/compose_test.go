@@ -229,8 +229,6 @@ func TestComposeRefusals(t *testing.T) {
 		{"zone by name", "zone", func(host object) string { return host.str("zone", "name") }, "Select a valid choice."},
 		{"pool by name", "pool", func(host object) string { return host.str("pool", "name") }, "Select a valid choice."},
 		{"unknown zone", "zone", func(object) string { return "999999" }, "Select a valid choice."},
-		{"architecture without its part", "architecture", func(object) string { return "arm64" }, "Select a valid choice."},
-		{"slow CPU", "cpu_speed", func(object) string { return "299" }, "Ensure this value is greater than or equal to 300."},
 		{"unknown interface key", "interfaces", func(object) string { return "eth0:bogus=1" },
 			"Unknown interfaces constraint: 'bogus"},
 		// parse_labeled_constraint_map in provisioningserver/utils/constraints.py
@@ -241,9 +239,6 @@ func TestComposeRefusals(t *testing.T) {
 		{"an interface twice", "interfaces", func(object) string { return "eth0:name=a;eth0:name=b" },
 			"Constraint label defined more than once: 'eth0'"},
 		{"a label that is none", "interfaces", func(object) string { return "-:name=a" }, "Invalid label name: '-'"},
-		{"a core that the host lacks", "pinned_cores", func(host object) string { return host.id("total", "cores") },
-			"Select a valid choice."},
-		{"a core that is no number", "pinned_cores", func(object) string { return "x" }, "Select a valid choice. x is not one"},
 		// validate_hostname in maasserver/utils/dns.py
 		{"a long hostname", "hostname", func(object) string { return strings.Repeat("x", 64) },
 			"Label is too long: '" + strings.Repeat("x", 64) + "'.  Maximum allowed is 63 characters."},

@@ -24,8 +24,6 @@ type facts struct {
 	imagesOnDisk bool
 	// imageNamesAsSent: uploaded images keep the part custom/ of their names.
 	imageNamesAsSent bool
-	// deploymentTarget: machines/ can be filtered by deployment_target.
-	deploymentTarget bool
 	// missingOAuthParameter are the statuses of a request whose OAuth header lacks a parameter.
 	missingOAuthParameter []int
 	// dnsDeleteFreesAddresses: deleting a DNS resource frees the addresses that were reserved only for it.
@@ -55,7 +53,6 @@ func factsOf(version capmaas.Version, vmHosts bool) facts {
 		lastDeployed:            from(3, 4, 0),
 		imagesOnDisk:            from(3, 5, 0),
 		imageNamesAsSent:        from(3, 8, 0),
-		deploymentTarget:        from(3, 5, 0),
 		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
 		entitlements:            from(3, 8, 0),

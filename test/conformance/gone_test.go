@@ -44,7 +44,7 @@ func TestGoneVMHostsStillNeedCredentials(t *testing.T) {
 
 // Without VM hosts their constraints are unknown ones (FilterNodeForm in maasserver/node_constraint_filter_forms.py).
 func TestConstraintsOfVMHostsAreUnknown(t *testing.T) {
-	for _, constraint := range []string{"pod", "not_pod", "pod_type", "not_pod_type"} {
+	for _, constraint := range []string{"pod", "not_pod"} {
 		t.Run(constraint, func(t *testing.T) {
 			eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
 				m.get(t, "machines/", constraint, "x").refusesField(t, constraint, "No such constraint.")

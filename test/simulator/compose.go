@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -20,13 +19,11 @@ import (
 type composeSpec struct {
 	hostname          string
 	cores, memory     int // memory MiB
-	pinned            int // cores of the host that are reserved for the VM; they replace cores
 	disks             []vmDisk
 	zone              *zone
 	pool              *pool
 	domain            *domain
 	subnets           []*subnet // one per interface; nil: the host's choice
-	addresses         []string  // requested with ip=, per interface
 	interfaces        []interfaceWish
 	skipCommissioning bool
 }
@@ -36,7 +33,6 @@ const (
 	minVMMemory     = 1024
 	defaultVMMemory = 2048
 	defaultVMDisk   = 8
-	minCPUSpeed     = 300
 	// minDisk is the smallest disk that MAAS stores, in bytes.
 	minDisk = 4 << 20
 	// composeTimeout is how long MAAS waits for a VM.
@@ -77,17 +73,6 @@ func (rq *request) composeSpec(h *vmHost) (composeSpec, error) {
 	atMostField(errs, "cores", spec.cores, h.totalCores)
 	atLeastField(errs, "memory", spec.memory, minVMMemory)
 	atMostField(errs, "memory", spec.memory, h.totalMemory)
-	atLeastField(errs, "cpu_speed", f.integer("cpu_speed", minCPUSpeed, errs), minCPUSpeed)
-	if arch := f.get("architecture"); arch != "" && !slices.Contains(h.architectures, arch) {
-		errs.add("architecture", "Select a valid choice. %s is not one of the available choices.", arch)
-	}
-	for _, core := range f.list("pinned_cores") {
-		if n, err := strconv.Atoi(core); err != nil || n < 0 || n >= h.totalCores || strconv.Itoa(n) != core {
-			errs.add("pinned_cores", "Select a valid choice. %s is not one of the available choices.", core)
-			break
-		}
-		spec.pinned++
-	}
 	if spec.hostname != "" {
 		if rq.nodeByHostname(spec.hostname) != nil {
 			errs.add("hostname", "Node with hostname \"%s\" already exists", spec.hostname)
@@ -164,7 +149,7 @@ func composeDisks(text string, h *vmHost, errs formErrors) []vmDisk {
 // placeInterfaces finds the subnets of the VM's interfaces.
 func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	if len(spec.interfaces) == 0 {
-		spec.subnets, spec.addresses = []*subnet{h.ownSubnet()}, []string{""}
+		spec.subnets = []*subnet{h.ownSubnet()}
 		return nil
 	}
 	if h.machine == nil {
@@ -172,20 +157,15 @@ func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	}
 	var nics []*iface
 	for _, wish := range spec.interfaces {
-		nic, err := rq.interfaceOfHost(h, wish)
-		if err != nil {
-			return err
-		}
-		nics = append(nics, nic)
+		nics = append(nics, h.interfaceFor(wish))
 	}
 	bootable := false
-	for i, nic := range nics {
+	for _, nic := range nics {
 		if nic == nil {
 			return badRequest("This pod does not match the specified networks.")
 		}
 		bootable = bootable || nic.vlan != nil && nic.vlan.dhcpOn
 		spec.subnets = append(spec.subnets, rq.subnetUnder(nic))
-		spec.addresses = append(spec.addresses, strings.Join(spec.interfaces[i].keys["ip"], ""))
 	}
 	if !bootable {
 		return badRequest("MAAS DHCP must be enabled on at least one VLAN attached to the specified interfaces.")
@@ -193,34 +173,15 @@ func (rq *request) placeInterfaces(spec *composeSpec, h *vmHost) error {
 	return nil
 }
 
-// interfaceOfHost returns the interface of the host's machine for an interface of the VM: of those that fit a bridge,
-// or else a bond, and of these the newest (_pick_interface in maasserver/forms/pods.py). An address selects the VLAN of
-// its subnet. nil: none fits.
-func (rq *request) interfaceOfHost(h *vmHost, wish interfaceWish) (*iface, error) {
-	if err := rq.wishError(wish); err != nil {
-		return nil, err
-	}
-	var vlans []*vlan
-	for _, text := range wish.keys["ip"] {
-		ip, err := parseIP(text)
-		if err != nil {
-			return nil, notAnAddress(text)
-		}
-		sn := rq.subnetOf(ip)
-		if sn == nil {
-			return nil, textError(http.StatusInternalServerError, "'NoneType' object has no attribute 'vlan'")
-		}
-		vlans = append(vlans, sn.vlan)
-	}
-	rest := interfaceWish{label: wish.label, keys: maps.Clone(wish.keys)}
-	delete(rest.keys, "ip")
-	var best *iface
+// interfaceFor returns the interface of the host's machine for an interface of the VM: of those that fit a bridge, or
+// else a bond, and of these the newest (_pick_interface in maasserver/forms/pods.py). nil: none fits.
+func (h *vmHost) interfaceFor(wish interfaceWish) (best *iface) {
 	for _, nic := range h.machine.ifaces {
-		if rq.fits(nic, rest) && (len(vlans) == 0 || slices.Contains(vlans, nic.vlan)) && (best == nil || attachRank(nic, best) > 0) {
+		if wish.fits(nic) && (best == nil || attachRank(nic, best) > 0) {
 			best = nic
 		}
 	}
-	return best, nil
+	return best
 }
 
 // attachRank compares two interfaces of a host by MAAS's preference for a VM.
@@ -262,7 +223,7 @@ func (rq *request) composeOn(h *vmHost, spec composeSpec) (*machine, error) {
 		spec.hostname = rq.petname()
 	}
 	wanted := vmSpec{
-		name: spec.hostname, cores: cmp.Or(spec.pinned, spec.cores), memory: spec.memory, disks: spec.disks,
+		name: spec.hostname, cores: spec.cores, memory: spec.memory, disks: spec.disks,
 		nics: rq.attachments(h, spec.subnets),
 	}
 	for i := range spec.interfaces {
@@ -304,13 +265,6 @@ func (rq *request) refuseMade(made vmFacts, spec composeSpec) error {
 	for _, size := range made.Disks {
 		if size < minDisk && spec.skipCommissioning { // Otherwise commissioning finds the disk.
 			return invalidField("size", "Ensure this value is greater than or equal to %d.", minDisk)
-		}
-	}
-	for _, text := range spec.addresses {
-		if ip, err := parseIP(text); err == nil {
-			if err := rq.refuseStatic(ip); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -475,14 +429,6 @@ func (s *Simulator) addVMInterface(m *machine, h *vmHost, spec composeSpec, i in
 		return
 	}
 	nic.vlan = sn.vlan
-	wanted := ""
-	if i < len(spec.addresses) {
-		wanted = spec.addresses[i]
-	}
-	if ip, err := parseIP(wanted); err == nil {
-		s.addLink(nic, allocAuto, sn, ip)
-		return
-	}
 	// MAAS knows the VLAN from the host, and takes its first subnet, even if another one was requested. Commissioning
 	// may change that.
 	s.addLink(nic, allocAuto, s.subnetOn(nic.vlan), noAddress)
@@ -538,5 +484,5 @@ func (h *vmHost) fitsConstraints(f form) bool {
 	return (!f.has("zone") || f.get("zone") == h.zone.name) &&
 		(!f.has("not_tags") || !hasAll(h.tags, f.list("not_tags"))) &&
 		(!f.has("pod") || slices.Contains(f.list("pod"), h.name)) && !slices.Contains(f.list("not_pod"), h.name) &&
-		(!f.has("pod_type") || slices.Contains(f.list("pod_type"), h.kind)) && !slices.Contains(f.list("not_pod_type"), h.kind)
+		!slices.Contains(f.list("not_pod_type"), h.kind)
 }

@@ -17,7 +17,7 @@ func TestACopyHasTheSameAndIsSeparate(t *testing.T) {
 	vm := b.composeVM("vm1")
 	metal := b.do(get, "machines/", "hostname", "big").list(t)[0]["system_id"].(string)
 	b.do(post, "machines/"+metal+"/", "op", "set_storage_layout", "storage_layout", "lvm").object(t)
-	b.do(post, "machines/", "op", "allocate", "name", "big", "agent_name", "me").object(t)
+	b.do(post, "machines/", "op", "allocate", "system_id", b.named("big").SystemID, "agent_name", "me").object(t)
 	b.do(post, "dnsresources/", "fqdn", "api.maas.test", "ip_addresses", "10.10.0.60").object(t)
 	there, err := b.Copy()
 	if err != nil {

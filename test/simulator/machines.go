@@ -48,9 +48,6 @@ func (rq *request) filteredMachines(also func(*machine) bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rq.queryError(rq.query); err != nil {
-		return nil, err
-	}
 	out := []any{}
 	for _, m := range rq.db.machines {
 		if rq.among(rq.user, m, mayView) && also(m) && filter.matches(m) {

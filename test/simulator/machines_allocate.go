@@ -21,9 +21,6 @@ func (rq *request) allocate() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rq.queryError(constraints); err != nil {
-		return nil, err
-	}
 	defer rq.acquireAlone()()
 	m, composed := rq.pick(filter), false
 	if m == nil && !constraints.has("system_id") {
@@ -42,9 +39,7 @@ func (rq *request) allocate() (any, error) {
 		rq.acquire(m, rq.user, options.agentName)
 	}
 	rq.call.SystemID = m.systemID
-	out := rq.renderMachine(m)
-	out["constraints_by_type"] = rq.constraintMap(m, constraints)
-	return out, nil
+	return rq.renderMachine(m), nil
 }
 
 // acquireAlone waits until no other request acquires a machine: MAAS has one lock for that, for all users, and also
@@ -101,24 +96,6 @@ func pythonText(text string) string {
 		text = strings.ReplaceAll(text, "'", `\'`)
 	}
 	return quote + text + quote
-}
-
-// constraintMap returns which disks and interfaces meet the labelled constraints.
-func (rq *request) constraintMap(m *machine, f form) object {
-	out := object{}
-	if wishes, complaint := parseStorage(f.get("storage")); complaint == "" {
-		storage := map[string][]int{}
-		for i, d := range matchDisks(m, wishes) {
-			storage[wishes[i].label] = append(storage[wishes[i].label], d.id)
-		}
-		out["storage"] = storage
-	}
-	if f.get("interfaces") != "" {
-		if wishes, complaint := parseInterfaces(f.get("interfaces")); complaint == "" {
-			out["interfaces"] = rq.matchInterfaces(m, wishes)
-		}
-	}
-	return out
 }
 
 // allocationOptions are the parameters that allocate and deploy share.

@@ -4,8 +4,8 @@ package simulator
 
 import (
 	"fmt"
+	"maps"
 	"math"
-	"net/http"
 	"slices"
 	"sort"
 	"strconv"
@@ -50,20 +50,14 @@ var ignoredConstraints = []string{
 }
 
 // vmHostConstraints are those of a MAAS with VM hosts.
-var vmHostConstraints = []string{"pod", "not_pod", "pod_type", "not_pod_type"}
+var vmHostConstraints = []string{"pod", "not_pod", "not_pod_type"}
 
 // machineFilter parses constraints. Each must be one of known; a wrong value is a 400 that names it.
 func (s *Simulator) machineFilter(f form, known map[string]filterField) (*machineQuery, error) {
 	q, errs := &machineQuery{described: map[string]string{}}, formErrors{}
 	for _, name := range f.order {
 		field, ok := known[name]
-		switch {
-		case strings.HasSuffix(name, "deployment_target"):
-			ok = ok && s.version.AtLeast(3, 5, 0)
-		case slices.Contains(vmHostConstraints, name):
-			ok = ok && s.hasVMHosts()
-		}
-		if !ok {
+		if !ok || slices.Contains(vmHostConstraints, name) && !s.hasVMHosts() {
 			if !slices.Contains(ignoredConstraints, name) {
 				errs.add(name, "No such constraint.")
 			}
@@ -82,84 +76,38 @@ func (s *Simulator) machineFilter(f form, known map[string]filterField) (*machin
 	return q, errs.err()
 }
 
-// queryError returns the error that MAAS finds only when it queries its database with well-formed constraints
-// (filter_nodes in maasserver/node_constraint_filter_forms.py).
-func (s *Simulator) queryError(f form) error {
-	for _, name := range []string{"simple_status", "not_simple_status"} {
-		if f.has(name) {
-			return textError(http.StatusInternalServerError, "Cannot resolve keyword 'simple_status' into field.")
-		}
-	}
-	return s.interfacesError(f.get("interfaces"))
-}
-
 // filterField turns a filter's values into a constraint, its description, or a complaint. An empty value counts as a
 // value; without a constraint the values mean nothing.
 type filterField func(s *Simulator, values []string) (constraint, string, string)
 
-// listFilters are those of GET machines/, allocateFilters those of op=allocate.
+// listFilters are those of GET machines/, allocateFilters those of op=allocate, as far as somebody here sends them.
 var listFilters, allocateFilters map[string]filterField
 
 func init() {
 	common := map[string]filterField{
-		"system_id": oneOf(func(m *machine) []string { return []string{m.systemID} }),
-		"zone":      existing("zone", zoneExists, func(m *machine) []string { return []string{m.zone.name} }),
-		"pool":      existing("pool", poolExists, poolNames),
-		"pod":       oneOf(hostNames),
-		"pod_type":  oneOf(hostKinds),
-		"tags":      tagFilter,
-		"arch":      archFilter,
-		"owner":     ownerFilter,
+		"system_id":    oneOf(func(m *machine) []string { return []string{m.systemID} }),
+		"zone":         existing("zone", zoneExists, func(m *machine) []string { return []string{m.zone.name} }),
+		"pool":         existing("pool", poolExists, poolNames),
+		"pod":          oneOf(hostNames),
+		"not_pod":      opposite(oneOf(hostNames)),
+		"not_pod_type": opposite(oneOf(func(m *machine) []string { return []string{m.powerType} })),
+		"tags":         tagFilter,
+		"not_tags":     opposite(oneOf(func(m *machine) []string { return tagNames(m.tags) })),
+		"arch":         archFilter,
 		"cpu_count": atLeast("Invalid CPU count: number required.",
 			func(m *machine) float64 { return float64(m.cpuCount) }),
-		"cpu_speed": atLeast("Invalid CPU speed: number required.",
-			func(m *machine) float64 { return float64(m.cpuSpeed) }),
 		"mem": atLeast("Invalid memory: number of MiB required.",
 			func(m *machine) float64 { return float64(m.memory) }),
-		"link_speed":     atLeast("Invalid link speed: number required.", func(*machine) float64 { return 0 }),
-		"subnets":        subnetFilter,
-		"vlans":          vlanFilter,
-		"fabrics":        oneOf(fabricNames),
-		"fabric_classes": oneOf(func(*machine) []string { return nil }),
-		"power_state": choice([]string{"on", "off", "unknown", "error"},
-			func(m *machine) []string { return []string{m.powerState} }),
-		"deployment_target": choice([]string{"disk", "memory"}, deploymentTarget),
-		"storage":           storageFilter,
-		"interfaces":        interfacesFilter,
-		"devices":           devicesFilter,
+		"storage":    storageFilter,
+		"interfaces": interfacesFilter,
 	}
-	opposites := map[string]string{
-		"not_in_zone": "zone", "not_in_pool": "pool", "not_pod": "pod", "not_pod_type": "pod_type", "not_tags": "tags",
-		"not_subnets": "subnets", "not_vlans": "vlans",
-		"not_fabrics": "fabrics", "not_fabric_classes": "fabric_classes", "not_power_state": "power_state",
-		"not_deployment_target": "deployment_target",
-	}
-	for name, of := range opposites {
-		common[name] = opposite(common[of])
-	}
-	common["not_tags"] = opposite(oneOf(func(m *machine) []string { return tagNames(m.tags) }))
-	common["not_arch"] = opposite(oneOf(func(m *machine) []string { return []string{m.architecture} }))
-	common["not_owner"] = opposite(oneOf(ownerNames))
-	common["not_pod"], common["not_pod_type"] = opposite(oneOf(hostNames)), opposite(oneOf(hostKinds))
-
-	listFilters, allocateFilters = map[string]filterField{}, map[string]filterField{}
-	for name, field := range common {
-		listFilters[name], allocateFilters[name] = field, field
-	}
-	allocateFilters["name"] = nameFilter
-	listFilters["id"] = listFilters["system_id"]
-	listFilters["not_id"] = opposite(listFilters["system_id"])
+	listFilters, allocateFilters = maps.Clone(common), common
+	listFilters["id"] = common["system_id"]
 	listFilters["hostname"] = oneOf(func(m *machine) []string { return []string{m.hostname} })
-	listFilters["not_hostname"] = opposite(listFilters["hostname"])
 	listFilters["mac_address"] = macFilter
-	listFilters["domain"] = oneOf(func(m *machine) []string { return []string{m.domain.name} })
-	listFilters["not_domain"] = opposite(listFilters["domain"])
 	listFilters["agent_name"] = oneOf(func(m *machine) []string { return []string{m.agentName} })
 	listFilters["not_agent_name"] = opposite(listFilters["agent_name"])
 	listFilters["status"] = choice(statusShortNames(), func(m *machine) []string { return []string{statuses[m.status].short} })
-	listFilters["not_status"] = opposite(listFilters["status"])
-	listFilters["simple_status"] = choice(simpleStatusNames, func(*machine) []string { return nil }) // See queryError.
-	listFilters["not_simple_status"] = listFilters["simple_status"]
 }
 
 func joined(values []string) string { return strings.Join(values, ",") }
@@ -285,13 +233,13 @@ func tagFilter(s *Simulator, values []string) (constraint, string, string) {
 // archFilter accepts "amd64/generic" and "amd64".
 func archFilter(s *Simulator, values []string) (constraint, string, string) {
 	for _, value := range values {
-		if !slices.Contains(s.architectures(), value) && !slices.Contains(mainArchitectures(s.architectures()), value) {
+		if !slices.ContainsFunc(s.architectures(), func(arch string) bool { return value == arch || value == firstPart(arch, '/') }) {
 			return nil, "", "Architecture not recognised."
 		}
 	}
 	return func(m *machine) bool {
 		return slices.Contains(values, m.architecture) || slices.Contains(values, firstPart(m.architecture, '/'))
-	}, joined(s.expandArchitectures(values)), ""
+	}, joined(values), ""
 }
 
 // architectures returns those for which the region has images.
@@ -305,87 +253,6 @@ func (s *Simulator) architectures() []string {
 		}
 	}
 	return list
-}
-
-func mainArchitectures(list []string) []string {
-	var out []string
-	for _, arch := range list {
-		out = append(out, firstPart(arch, '/'))
-	}
-	return out
-}
-
-func (s *Simulator) expandArchitectures(values []string) []string {
-	var out []string
-	for _, arch := range s.architectures() {
-		if slices.Contains(values, arch) || slices.Contains(values, firstPart(arch, '/')) {
-			out = append(out, arch)
-		}
-	}
-	return out
-}
-
-func ownerFilter(s *Simulator, values []string) (constraint, string, string) {
-	for _, value := range values {
-		if s.userByName(value) == nil {
-			return nil, "", fmt.Sprintf("No such owner: '%s'.", value)
-		}
-	}
-	return oneOf(ownerNames)(s, values)
-}
-
-func ownerNames(m *machine) []string {
-	if m.owner == nil {
-		return nil
-	}
-	return []string{m.owner.name}
-}
-
-// subnetFilter requires a link on each of the subnets.
-func subnetFilter(s *Simulator, values []string) (constraint, string, string) {
-	var wanted []*subnet
-	for _, value := range values {
-		if sn := s.subnetBySpecifier(value); sn != nil {
-			wanted = append(wanted, sn)
-		}
-	}
-	if len(wanted) == 0 {
-		return nil, "", "No matching subnets found."
-	}
-	var ids []string
-	for _, sn := range wanted {
-		ids = append(ids, strconv.Itoa(sn.id))
-	}
-	return func(m *machine) bool {
-		return slices.ContainsFunc(m.ifaces, func(nic *iface) bool {
-			return slices.ContainsFunc(nic.links, func(a *address) bool { return slices.Contains(wanted, a.subnet) })
-		})
-	}, joined(ids), ""
-}
-
-func vlanFilter(s *Simulator, values []string) (constraint, string, string) {
-	var wanted []*vlan
-	var ids []string
-	for _, v := range s.db.vlans {
-		id := strconv.Itoa(v.id)
-		if slices.Contains(values, id) || slices.Contains(values, v.name) || slices.Contains(values, "vid:"+strconv.Itoa(v.vid)) ||
-			slices.Contains(values, "id:"+id) || slices.Contains(values, "name:"+v.name) {
-			wanted, ids = append(wanted, v), append(ids, id)
-		}
-	}
-	if len(wanted) == 0 {
-		return nil, "", "No matching VLANs found."
-	}
-	return func(m *machine) bool {
-		return slices.ContainsFunc(m.ifaces, func(nic *iface) bool { return slices.Contains(wanted, nic.vlan) })
-	}, joined(ids), ""
-}
-
-// nameFilter accepts a hostname or a fqdn.
-func nameFilter(_ *Simulator, values []string) (constraint, string, string) {
-	return func(m *machine) bool {
-		return slices.Contains(values, m.hostname) || slices.Contains(values, m.fqdn())
-	}, joined(values), ""
 }
 
 func macFilter(_ *Simulator, values []string) (constraint, string, string) {
@@ -408,25 +275,6 @@ func hostNames(m *machine) []string {
 	return []string{m.host.name}
 }
 
-func hostKinds(m *machine) []string { return []string{m.powerType} }
-
-func fabricNames(m *machine) []string {
-	var out []string
-	for _, nic := range m.ifaces {
-		if nic.vlan != nil {
-			out = append(out, nic.vlan.fabric)
-		}
-	}
-	return out
-}
-
-func deploymentTarget(m *machine) []string {
-	if m.ephemeral {
-		return []string{"memory"}
-	}
-	return []string{"disk"}
-}
-
 func statusShortNames() []string {
 	var out []string
 	for _, info := range statuses {
@@ -434,5 +282,3 @@ func statusShortNames() []string {
 	}
 	return out
 }
-
-var simpleStatusNames = []string{"failed", "new", "broken", "other", "ready", "allocated", "deployed", "deploying", "commissioning", "testing"}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -91,12 +90,8 @@ type interfaceWish struct {
 	keys  map[string][]string
 }
 
-// interfaceKeys are the keys of an interfaces constraint.
-var interfaceKeys = []string{
-	"id", "not_id", "fabric", "not_fabric", "fabric_class", "not_fabric_class", "ip", "not_ip", "mode", "name", "not_name",
-	"hostname", "not_hostname", "subnet", "not_subnet", "space", "not_space", "subnet_cidr", "not_subnet_cidr", "type",
-	"vlan", "not_vlan", "vid", "not_vid", "tag", "not_tag", "link_speed",
-}
+// interfaceKeys are the keys of an interfaces constraint that the simulator has.
+var interfaceKeys = []string{"name", "subnet_cidr", "hostname", "not_hostname"}
 
 // constraintLabel is the name of an interface in a constraint.
 var constraintLabel = regexp.MustCompile(`^[a-zA-Z0-9]+[a-zA-Z0-9_-]*$`)
@@ -135,7 +130,7 @@ func parseInterfaces(text string) ([]interfaceWish, string) {
 	return wishes, ""
 }
 
-func interfacesFilter(s *Simulator, values []string) (constraint, string, string) {
+func interfacesFilter(_ *Simulator, values []string) (constraint, string, string) {
 	wishes, complaint := parseInterfaces(values[len(values)-1])
 	if complaint != "" {
 		return nil, "", complaint
@@ -143,67 +138,18 @@ func interfacesFilter(s *Simulator, values []string) (constraint, string, string
 	if len(wishes) == 0 {
 		return nil, "", ""
 	}
-	return func(m *machine) bool { return s.matchInterfaces(m, wishes) != nil }, values[len(values)-1], ""
+	return func(m *machine) bool { return m.matchInterfaces(wishes) }, values[len(values)-1], ""
 }
 
-// undefinedSpace is the space of a VLAN without one.
-const undefinedSpace = "undefined"
-
-// wishError refuses what only the database shows to be wrong: a space that does not exist.
-func (s *Simulator) wishError(wish interfaceWish) error {
-	for _, key := range []string{"space", "not_space"} {
-		for _, name := range wish.keys[key] {
-			known := slices.ContainsFunc(s.db.vlans, func(v *vlan) bool { return v.space == strings.TrimPrefix(name, "name:") })
-			if name != undefinedSpace && !known {
-				return notFound("Space")
-			}
-		}
-	}
-	return nil
-}
-
-// interfacesError returns MAAS's error for an interfaces constraint when it searches machines, if any.
-func (s *Simulator) interfacesError(text string) error {
-	wishes, _ := parseInterfaces(text)
-	for _, wish := range wishes {
-		if err := s.wishError(wish); err != nil {
-			return err
-		}
-		for _, mode := range wish.keys["mode"] {
-			if !strings.EqualFold(strings.TrimSpace(mode), "unconfigured") {
-				return badRequest("The only valid value for 'mode' is 'unconfigured'.")
-			}
-		}
-	}
-	return nil
-}
-
-// matchInterfaces returns the interfaces for each wish by label, or nil.
-func (s *Simulator) matchInterfaces(m *machine, wishes []interfaceWish) map[string][]int {
-	out := map[string][]int{}
-	for _, wish := range wishes {
-		for _, nic := range m.ifaces {
-			if s.fits(nic, wish) {
-				out[wish.label] = append(out[wish.label], nic.id)
-			}
-		}
-		if len(out[wish.label]) == 0 {
-			return nil
-		}
-	}
-	return out
+// matchInterfaces reports whether a machine has an interface for each wish.
+func (m *machine) matchInterfaces(wishes []interfaceWish) bool {
+	return !slices.ContainsFunc(wishes, func(wish interfaceWish) bool { return !slices.ContainsFunc(m.ifaces, wish.fits) })
 }
 
 // fits reports whether an interface matches a wish.
-func (s *Simulator) fits(nic *iface, wish interfaceWish) bool {
-	for key, values := range wish.keys {
+func (w interfaceWish) fits(nic *iface) bool {
+	for key, values := range w.keys {
 		plain, negated := strings.CutPrefix(key, "not_")
-		if plain == "ip" || plain == "mode" || plain == "link_speed" {
-			if plain == "ip" && !s.onSubnetOf(nic, values) {
-				return false
-			}
-			continue
-		}
 		if containsAny(nic.facts(plain), values) == negated {
 			return false
 		}
@@ -211,66 +157,18 @@ func (s *Simulator) fits(nic *iface, wish interfaceWish) bool {
 	return true
 }
 
-func (s *Simulator) onSubnetOf(nic *iface, ips []string) bool {
-	return slices.ContainsFunc(nic.links, func(a *address) bool {
-		return a.subnet != nil && slices.ContainsFunc(ips, func(text string) bool {
-			ip, err := parseIP(text)
-			return err == nil && a.subnet.cidr.Contains(ip)
-		})
-	})
-}
-
 // facts returns an interface's values for one of interfaceKeys.
-func (nic *iface) facts(key string) []string {
-	var out []string
+func (nic *iface) facts(key string) (facts []string) {
 	switch key {
-	case "id":
-		return []string{strconv.Itoa(nic.id)}
 	case "name":
 		return []string{nic.name}
-	case "type":
-		return []string{nic.kind}
-	case "tag":
-		return nic.tags
 	case "hostname":
 		return []string{nic.machine.hostname}
-	case "subnet", "subnet_cidr":
-		for _, link := range nic.links {
-			if link.subnet != nil {
-				out = append(out, link.subnet.cidr.String(), link.subnet.name, strconv.Itoa(link.subnet.id),
-					"name:"+link.subnet.name, "cidr:"+link.subnet.cidr.String(), "id:"+strconv.Itoa(link.subnet.id))
-			}
-		}
-		return out
 	}
-	if nic.vlan == nil {
-		return nil
-	}
-	switch key {
-	case "fabric":
-		return []string{nic.vlan.fabric, strconv.Itoa(nic.vlan.fabricID), "name:" + nic.vlan.fabric}
-	case "space":
-		return []string{nic.vlan.space, "name:" + nic.vlan.space}
-	case "vlan":
-		return []string{nic.vlan.name, strconv.Itoa(nic.vlan.id), "name:" + nic.vlan.name}
-	case "vid":
-		return []string{strconv.Itoa(nic.vlan.vid)}
-	}
-	return nil
-}
-
-// devicesFilter checks the keys; simulated machines have no PCI devices, so nothing matches.
-func devicesFilter(_ *Simulator, values []string) (constraint, string, string) {
-	if values[len(values)-1] == "" {
-		return nil, "", ""
-	}
-	known := []string{"vendor_id", "product_id", "vendor_name", "product_name", "commissioning_driver"}
-	for _, value := range values {
-		for pair := range strings.SplitSeq(value, ",") {
-			if key := firstPart(pair, '='); !slices.Contains(known, key) {
-				return nil, "", fmt.Sprintf("Unknown devices constraint: '%s", key)
-			}
+	for _, link := range nic.links {
+		if link.subnet != nil {
+			facts = append(facts, link.subnet.cidr.String())
 		}
 	}
-	return func(*machine) bool { return false }, joined(values), ""
+	return facts
 }

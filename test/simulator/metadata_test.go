@@ -49,7 +49,7 @@ func (b *bed) metadata(systemID, path string) answer {
 // A machine is deployed once it has asked for its user data, whatever else the installer would take.
 func TestUserDataEndsADeployment(t *testing.T) {
 	b := newBed(t)
-	m := b.do(post, "machines/?op=allocate", "name", "big").object(t)
+	m := b.do(post, "machines/?op=allocate", "system_id", b.named("big").SystemID).object(t)
 	id := m["system_id"].(string)
 	if got := b.metadata(id, "latest/user-data"); got.status != http.StatusNotFound {
 		t.Errorf("before the deployment: %d", got.status)

@@ -31,7 +31,7 @@ func TestStateIsTheSameAfterACleanCycle(t *testing.T) {
 			b.do(del, "machines/"+id+"/")
 		},
 		"bare metal": func(b *bed) {
-			id := b.do(post, "machines/", "op", "allocate", "name", "big", "agent_name", "me").object(b.t)["system_id"].(string)
+			id := b.do(post, "machines/", "op", "allocate", "system_id", b.named("big").SystemID, "agent_name", "me").object(b.t)["system_id"].(string)
 			b.do(post, "machines/"+id+"/", "op", "deploy", "distro_series", "own-image").object(b.t)
 			b.pass(6 * time.Minute)
 			b.do(post, "machines/"+id+"/", "op", "set_workload_annotations", "a", "b").object(b.t)
@@ -39,7 +39,7 @@ func TestStateIsTheSameAfterACleanCycle(t *testing.T) {
 			b.pass(time.Minute)
 		},
 		"bare metal with a static address": func(b *bed) {
-			id := b.do(post, "machines/", "op", "allocate", "name", "big").object(b.t)["system_id"].(string)
+			id := b.do(post, "machines/", "op", "allocate", "system_id", b.named("big").SystemID).object(b.t)["system_id"].(string)
 			nic := b.do(get, "nodes/"+id+"/interfaces/").list(b.t)[0]
 			path := "nodes/" + id + "/interfaces/" + jsonNumber(nic["id"]) + "/"
 			b.do(post, path, "op", "link_subnet", "mode", "STATIC", "subnet", "1", "ip_address", "10.10.0.50", "force", "true").object(b.t)

@@ -98,7 +98,7 @@ func TestMachinesOfVMsGoWithTheirFormerHost(t *testing.T) {
 // _finalize_release in maasserver/models/node.py.
 func TestMachineThatAllocateComposedGoesWithItsReleaseAfterTheUpgrade(t *testing.T) {
 	b := newBed(t)
-	id := b.do(post, "machines/", "op", "allocate", "pod_type", "lxd", "cpu_count", "3").object(t)["system_id"].(string)
+	id := b.do(post, "machines/", "op", "allocate", "pod", "host", "cpu_count", "3").object(t)["system_id"].(string)
 	b.upgrade("4.0")
 	b.op(id, "release").object(t)
 	b.pass(5 * time.Minute)

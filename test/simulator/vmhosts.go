@@ -130,7 +130,7 @@ func (rq *request) newVMHost() (*vmHost, error) {
 		cpuRatio: 1, memRatio: 1, params: map[string]string{}, tags: []string{},
 	}
 	switch h.kind {
-	case "lxd", "virsh":
+	case lxdDriver:
 	case "":
 		errs.add("type", "This field is required.")
 	default:
