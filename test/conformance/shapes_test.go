@@ -94,11 +94,6 @@ var shapes = map[string]shape{
 	"boot resource": {
 		"id": "i", "type": "s", "name": "s", "architecture": "s", "subarches": "s", "resource_uri": "s",
 	},
-	"events": {"count": "i", "events": "a", "next_uri": "s", "prev_uri": "s?"},
-	"event": {
-		"id": "i", "node": "s?", "hostname": "s", "username": "s", "level": "s", "type": "s", "description": "s",
-		"created": "s",
-	},
 }
 
 // jsonType is a value's type as shapes name it.

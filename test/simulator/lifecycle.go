@@ -27,7 +27,7 @@ func (s *Simulator) setStatus(m *machine, next status) {
 		m.owner, m.nodeKey = nil, apiKey{}
 	}
 	m.epoch++
-	s.addEvent(m, levelInfo, next.String(), "")
+	s.addEvent(m, next.String(), "")
 	s.publish(m, ChangeStatus, from.String(), next.String())
 }
 
@@ -214,7 +214,7 @@ func (s *Simulator) fail(m *machine, reason string) {
 	was := m.status
 	s.setStatus(m, next)
 	m.errorDescription = reason
-	s.addEvent(m, levelError, "Marking node failed", reason)
+	s.addEvent(m, "Marking node failed", reason)
 	switch was {
 	case statusCommissioning:
 		m.commissionStatus = scriptFailed
@@ -250,7 +250,7 @@ func (s *Simulator) startDeploy(m *machine) {
 			s.fail(m, fmt.Sprintf("Power on for the node failed: %v", err))
 			return
 		}
-		s.addEvent(m, levelInfo, "Loading ephemeral", "")
+		s.addEvent(m, "Loading ephemeral", "")
 		s.later(m, s.timings.deploy(m.isVM()), func() { s.finishDeploy(m) })
 	})
 }
@@ -259,7 +259,7 @@ func (s *Simulator) startDeploy(m *machine) {
 // made in that state (_start_bmc_unavailable and release_interface_config in maasserver/models/node.py).
 func (s *Simulator) takeDeploymentBack(m *machine) {
 	s.setStatus(m, statusAllocated)
-	s.addEvent(m, levelWarning, "Failed to query node's BMC", fmt.Sprintf(
+	s.addEvent(m, "Failed to query node's BMC", fmt.Sprintf(
 		"(%s) - Aborting DEPLOYING and reverting to ALLOCATED. Unable to power control the node. Please check power credentials.", m.owner.name))
 	s.releaseAutoAddresses(m)
 	s.removeAcquired(m)
@@ -284,7 +284,7 @@ func (s *Simulator) finishDeploy(m *machine) {
 	if im := s.imageOf(m); im != nil {
 		im.lastDeployed = s.time.clock.Now().UTC()
 	}
-	s.addEvent(m, levelInfo, "Image Deployed", fmt.Sprintf("deployed %s/%s/%s", m.osystem, m.series, m.architecture))
+	s.addEvent(m, "Image Deployed", fmt.Sprintf("deployed %s/%s/%s", m.osystem, m.series, m.architecture))
 	s.setStatus(m, statusDeployed)
 }
 
@@ -363,7 +363,7 @@ func (s *Simulator) finishRelease(m *machine) {
 		next = statusNew
 	}
 	s.setStatus(m, next)
-	s.addEvent(m, levelInfo, "Released", "")
+	s.addEvent(m, "Released", "")
 }
 
 // clearOwnership removes the owner's data from a machine when its release has finished.
@@ -495,7 +495,6 @@ func (s *Simulator) removeMachine(m *machine) {
 		s.removeInterface(nic)
 	}
 	s.db.machines = slices.DeleteFunc(s.db.machines, func(other *machine) bool { return other == m })
-	s.db.events = slices.DeleteFunc(s.db.events, func(e *event) bool { return e.machine == m })
 	m.epoch++
 	m.gone = true
 	s.publish(m, ChangeDeleted, m.status.String(), "")

@@ -88,7 +88,7 @@ func (rq *request) markBroken() (any, error) {
 		}
 		rq.breakMachine(m)
 	}
-	rq.addEvent(m, levelInfo, "User marking node broken", fmt.Sprintf("(%s) - %s", rq.user.name, reason))
+	rq.addEvent(m, "User marking node broken", fmt.Sprintf("(%s) - %s", rq.user.name, reason))
 	m.errorDescription = reason
 	return rq.renderMachine(m), nil
 }
@@ -138,7 +138,7 @@ func (rq *request) lockMachine() (any, error) {
 		return nil, conflict("Can't lock, node is not deployed or deploying")
 	}
 	m.locked = true
-	rq.addEvent(m, levelInfo, "Locking", rq.post.get("comment"))
+	rq.addEvent(m, "Locking", rq.post.get("comment"))
 	return rq.renderMachine(m), nil
 }
 
@@ -151,7 +151,7 @@ func (rq *request) unlockMachine() (any, error) {
 		return nil, conflict("Machine is not locked")
 	}
 	m.locked = false
-	rq.addEvent(m, levelInfo, "Unlocking", rq.post.get("comment"))
+	rq.addEvent(m, "Unlocking", rq.post.get("comment"))
 	return rq.renderMachine(m), nil
 }
 

@@ -27,7 +27,7 @@ func (rq *request) powerOn() (any, error) {
 	if m.status == statusDeployed && m.ephemeral {
 		// It is deployed anew, and stays Deployed (Node._start and _start_deployment in models/node.py).
 		m.system = m.userData
-		rq.addEvent(m, levelInfo, statusDeploying.String(), "")
+		rq.addEvent(m, statusDeploying.String(), "")
 	}
 	rq.switchPower(m, true, func(error) {})
 	return rq.renderMachine(m), nil

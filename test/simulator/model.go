@@ -28,7 +28,6 @@ type store struct {
 	hosts    []*vmHost
 	addrs    []*address
 	dns      []*dnsResource
-	events   []*event
 	config   map[string]any
 }
 
@@ -229,16 +228,6 @@ func (d *dnsResource) fqdn() string {
 		return d.domain.name
 	}
 	return d.name + "." + d.domain.name
-}
-
-type event struct {
-	id          int
-	machine     *machine
-	username    string
-	level       int
-	kind        string
-	description string
-	created     time.Time
 }
 
 // machine is MAAS's row of a machine and, in the last fields, the real machine.

@@ -224,7 +224,6 @@ var routes = []route{
 		{get, "machines"}: (*request).tagMachines, {get, "nodes"}: (*request).tagMachines,
 		{post, "update_nodes"}: (*request).updateTagNodes,
 	}},
-	{pattern: "events/", methods: methods{{get, "query"}: (*request).queryEvents}},
 	{pattern: "boot-resources/", methods: methods{
 		{get, ""}: (*request).listImages, {get, "is_importing"}: (*request).isImporting,
 		{post, ""}: (*request).createImage,

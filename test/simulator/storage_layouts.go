@@ -50,7 +50,7 @@ func (s *Simulator) setCommissionedLayout(m *machine) {
 	m.storage = storage{}
 	made, err := s.makeLayout(m, wish)
 	if err != nil {
-		s.addEvent(m, levelError, "Configuring storage layout", fmt.Sprintf("Cannot apply custom layout: %v", err))
+		s.addEvent(m, "Configuring storage layout", fmt.Sprintf("Cannot apply custom layout: %v", err))
 		return
 	}
 	m.storage = made
