@@ -7,12 +7,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"mime/multipart"
 	"net/http"
 	"net/url"
 	"slices"
@@ -85,10 +83,7 @@ type request struct {
 	// metadata means that the path is below /MAAS/metadata/.
 	metadata bool
 	form     url.Values // the body, as a form
-	// multipart sends the form as multipart/form-data instead of x-www-form-urlencoded.
-	multipart bool
-	json      any    // the body, as JSON; instead of form
-	content   []byte // the body, as it is; instead of form
+	content  []byte     // the body, as it is; instead of form
 	// oauth is the signature; without it the request is signed with the MAAS's key, unless anonymous is set.
 	oauth     oauth
 	anonymous bool
@@ -98,30 +93,15 @@ func (r request) String() string {
 	return fmt.Sprintf("%s %s %s", r.method, r.path, r.form.Encode())
 }
 
-// body encodes the request's body and returns its content type.
-func (r request) body() (io.Reader, string, error) {
+// body returns the request's body and its content type.
+func (r request) body() (body io.Reader, contentType string) {
 	switch {
 	case r.content != nil:
-		return bytes.NewReader(r.content), "application/octet-stream", nil
-	case r.json != nil:
-		raw, err := json.Marshal(r.json)
-		return bytes.NewReader(raw), "application/json", err
-	case r.multipart:
-		var buffer bytes.Buffer
-		writer := multipart.NewWriter(&buffer)
-		for name, values := range r.form {
-			for _, value := range values {
-				if err := writer.WriteField(name, value); err != nil {
-					return nil, "", err
-				}
-			}
-		}
-		err := writer.Close()
-		return &buffer, writer.FormDataContentType(), err
+		return bytes.NewReader(r.content), "application/octet-stream"
 	case r.form != nil:
-		return strings.NewReader(r.form.Encode()), "application/x-www-form-urlencoded", nil
+		return strings.NewReader(r.form.Encode()), "application/x-www-form-urlencoded"
 	default:
-		return http.NoBody, "", nil
+		return http.NoBody, ""
 	}
 }
 
@@ -153,10 +133,7 @@ func (m *maas) doOnce(t *testing.T, r request) *answer {
 }
 
 func (m *maas) send(ctx context.Context, r request) (*answer, error) {
-	body, contentType, err := r.body()
-	if err != nil {
-		return nil, fmt.Errorf("encoding the body: %w", err)
-	}
+	body, contentType := r.body()
 	root := "/api/2.0/"
 	if r.metadata {
 		root = "/metadata/"

@@ -46,23 +46,6 @@ func TestOperationMayStandInTheBody(t *testing.T) {
 	})
 }
 
-func TestOperationMayStandInThePath(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		got := m.get(t, "users/op-whoami").object(t)
-		if got.str("username") == "" {
-			t.Errorf("users/op-whoami: %v, want a user", got)
-		}
-	})
-}
-
-func TestQueryOperationWinsOverTheBody(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		tag := m.newTag(t)
-		m.op(t, "tags/"+tag+"/", "frob", "op", "update_nodes").
-			refuses(t, http.StatusBadRequest, "Unrecognised signature: method=POST op=frob")
-	})
-}
-
 func TestCollectionsCannotBeDeletedOrUpdated(t *testing.T) {
 	for _, path := range []string{"machines/", "zones/", "dnsresources/", "tags/", "resourcepools/", "subnets/"} {
 		t.Run(strings.TrimSuffix(path, "/"), func(t *testing.T) {
@@ -82,40 +65,6 @@ func TestCreationAnswers200(t *testing.T) {
 	})
 }
 
-func TestCreateTakesMultipartForms(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		name := uniqueName()
-		m.deleteAfter(t, "zones/"+name+"/")
-		got := m.do(t, request{method: http.MethodPost, path: "zones/", multipart: true,
-			form: form("name", name, "description", "a ä &")}).object(t)
-		if got.str("name") != name || got.str("description") != "a ä &" {
-			t.Errorf("created %v, want name %q and description %q", got, name, "a ä &")
-		}
-	})
-}
-
-func TestCreateTakesJSON(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		name := uniqueName()
-		m.deleteAfter(t, "zones/"+name+"/")
-		got := m.do(t, request{method: http.MethodPost, path: "zones/",
-			json: map[string]string{"name": name, "description": "by JSON"}}).object(t)
-		if got.str("name") != name || got.str("description") != "by JSON" {
-			t.Errorf("created %v, want name %q", got, name)
-		}
-	})
-}
-
-// Operations read forms alone: in JSON they find nothing.
-func TestOperationsDoNotTakeJSON(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		address := m.freeAddress(t, m.subnetWithRoom(t))
-		m.freeAfter(t, address)
-		m.do(t, request{method: http.MethodPost, path: "ipaddresses/?op=reserve", json: map[string]string{"ip": address}}).
-			refuses(t, http.StatusBadRequest, "Must supply either the 'subnet' or the 'ip' parameter.")
-	})
-}
-
 func TestBooleansHaveManySpellings(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		systemID := m.vm(t).str("system_id")
@@ -127,21 +76,6 @@ func TestBooleansHaveManySpellings(t *testing.T) {
 			t.Errorf("%s after dry runs, want Ready", got)
 		}
 	})
-}
-
-func TestUpdateTakesForms(t *testing.T) {
-	for name, multipart := range map[string]bool{"urlencoded": false, "multipart": true} {
-		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
-				zone := m.newZone(t)
-				got := m.do(t, request{method: http.MethodPut, path: "zones/" + zone.str("name") + "/",
-					multipart: multipart, form: form("description", "changed")}).object(t)
-				if got.str("description") != "changed" || got.str("name") != zone.str("name") {
-					t.Errorf("updated to %v, want the description changed and nothing else", got)
-				}
-			})
-		})
-	}
 }
 
 func TestResponsesCarryMAASHeaders(t *testing.T) {

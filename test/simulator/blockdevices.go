@@ -64,11 +64,11 @@ func (rq *request) tagBlockDevice() (any, error) {
 		return nil, notFound("BlockDevice")
 	case m.status != statusReady:
 		return nil, conflict("Cannot update block device because the machine is not Ready.")
-	case rq.post.get("tag") == "":
+	case rq.data.get("tag") == "":
 		return nil, badRequest("No provided tag!")
 	}
-	if d := m.disks[at]; !slices.Contains(d.tags, rq.post.get("tag")) {
-		d.tags = append(slices.Clone(d.tags), rq.post.get("tag"))
+	if d := m.disks[at]; !slices.Contains(d.tags, rq.data.get("tag")) {
+		d.tags = append(slices.Clone(d.tags), rq.data.get("tag"))
 	}
 	return renderDisk(m, m.disks[at]), nil
 }

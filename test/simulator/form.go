@@ -3,14 +3,8 @@
 package simulator
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"math"
 	"mime"
-	"mime/multipart"
 	"net/url"
 	"slices"
 	"strconv"
@@ -137,91 +131,12 @@ func parseQuery(text string) form {
 	return out
 }
 
-// body is a request's body parsed both ways: post is Django's request.POST (forms only), data the API's request.data
-// (JSON objects, too).
-type body struct{ post, data form }
-
-func parseBody(contentType string, raw []byte) (body, error) {
-	kind, params, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		kind = ""
+// parseBody reads a form; the body of anything else is none.
+func parseBody(contentType string, raw []byte) form {
+	if kind, _, err := mime.ParseMediaType(contentType); err != nil || kind != "application/x-www-form-urlencoded" {
+		return newForm()
 	}
-	switch kind {
-	case "multipart/form-data":
-		f, err := parseMultipart(raw, params["boundary"])
-		return body{post: f, data: f}, err
-	case "application/json":
-		f, err := parseJSON(raw)
-		return body{post: newForm(), data: f}, err
-	case "application/x-www-form-urlencoded":
-		f := parseQuery(string(raw))
-		return body{post: f, data: f}, nil
-	}
-	return body{post: newForm(), data: newForm()}, nil
-}
-
-func parseMultipart(raw []byte, boundary string) (form, error) {
-	out := newForm()
-	reader := multipart.NewReader(bytes.NewReader(raw), boundary)
-	for {
-		part, err := reader.NextPart()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return out, badRequest("Bad Request")
-		}
-		value, err := io.ReadAll(part)
-		if err != nil {
-			return out, badRequest("Bad Request")
-		}
-		out.add(part.FormName(), string(value))
-	}
-}
-
-// parseJSON parses a JSON object; lists become repeated values.
-func parseJSON(raw []byte) (form, error) {
-	out := newForm()
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return out, nil
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if opening, err := decoder.Token(); err != nil || opening != json.Delim('{') {
-		return out, badRequest("Bad Request")
-	}
-	for decoder.More() {
-		key, err := decoder.Token()
-		if err != nil {
-			return out, badRequest("Bad Request")
-		}
-		var value any
-		if err := decoder.Decode(&value); err != nil {
-			return out, badRequest("Bad Request")
-		}
-		addJSON(&out, fmt.Sprint(key), value)
-	}
-	return out, nil
-}
-
-func addJSON(out *form, key string, value any) {
-	switch v := value.(type) {
-	case nil:
-		out.add(key, "")
-	case []any:
-		for _, item := range v {
-			addJSON(out, key, item)
-		}
-	case map[string]any:
-		text, err := json.Marshal(v)
-		if err == nil {
-			out.add(key, string(text))
-		}
-	case bool:
-		out.add(key, strconv.FormatBool(v))
-	default:
-		out.add(key, fmt.Sprint(v))
-	}
+	return parseQuery(string(raw))
 }
 
 // firstPart returns the text before the separator, or all of it.

@@ -79,7 +79,7 @@ func refuseInterfaces(m *machine, what string) error {
 }
 
 func (rq *request) linkSubnet() (any, error) {
-	force, err := rq.post.boolean("force", false)
+	force, err := rq.data.boolean("force", false)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (rq *request) changeInterfaceTag(change func([]string, string) []string) (a
 	if err != nil {
 		return nil, err
 	}
-	name := rq.post.get("tag")
+	name := rq.data.get("tag")
 	if name == "" {
 		return nil, badRequest("No provided tag!")
 	}

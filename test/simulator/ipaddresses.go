@@ -43,7 +43,7 @@ func (rq *request) listAddresses() (any, error) {
 
 // reserveAddress reserves an address for the caller.
 func (rq *request) reserveAddress() (any, error) {
-	f := rq.post
+	f := rq.data
 	ipText := orDefault(f.get("ip"), f.get("ip_address"))
 	sn, ip, err := rq.reservation(f.get("subnet"), ipText)
 	if err != nil {
@@ -148,7 +148,7 @@ func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, er
 }
 
 func (rq *request) releaseAddress() (any, error) {
-	text := rq.post.get("ip")
+	text := rq.data.get("ip")
 	if text == "" {
 		return nil, badRequest("No provided ip!")
 	}
@@ -156,7 +156,7 @@ func (rq *request) releaseAddress() (any, error) {
 	if err != nil {
 		return nil, invalidField("ip", "Enter a valid IPv4 or IPv6 address.")
 	}
-	force, err := rq.post.boolean("force", false)
+	force, err := rq.data.boolean("force", false)
 	if err != nil {
 		return nil, err
 	}

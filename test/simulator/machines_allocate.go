@@ -12,7 +12,7 @@ func (rq *request) allocate() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	dryRun, err := rq.post.boolean("dry_run", false)
+	dryRun, err := rq.data.boolean("dry_run", false)
 	if err != nil {
 		return nil, err
 	}
@@ -106,10 +106,10 @@ type allocationOptions struct {
 
 func (rq *request) allocationOptions() (o allocationOptions, err error) {
 	o.agentName = rq.data.get("agent_name")
-	if o.ephemeral, err = rq.post.boolean("ephemeral_deploy", false); err != nil {
+	if o.ephemeral, err = rq.data.boolean("ephemeral_deploy", false); err != nil {
 		return o, err
 	}
-	o.hwSync, err = rq.post.boolean("enable_hw_sync", false)
+	o.hwSync, err = rq.data.boolean("enable_hw_sync", false)
 	return o, err
 }
 

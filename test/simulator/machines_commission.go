@@ -81,7 +81,7 @@ func (rq *request) markBroken() (any, error) {
 	if m.owner != rq.user {
 		return nil, forbidden("")
 	}
-	reason := orDefault(rq.post.get("comment"), rq.post.get("error_description"))
+	reason := orDefault(rq.data.get("comment"), rq.data.get("error_description"))
 	if m.status != statusBroken {
 		if err := m.refuseTransition(statusBroken); err != nil {
 			return nil, err
@@ -138,7 +138,7 @@ func (rq *request) lockMachine() (any, error) {
 		return nil, conflict("Can't lock, node is not deployed or deploying")
 	}
 	m.locked = true
-	rq.addEvent(m, "Locking", rq.post.get("comment"))
+	rq.addEvent(m, "Locking", rq.data.get("comment"))
 	return rq.renderMachine(m), nil
 }
 
@@ -151,7 +151,7 @@ func (rq *request) unlockMachine() (any, error) {
 		return nil, conflict("Machine is not locked")
 	}
 	m.locked = false
-	rq.addEvent(m, "Unlocking", rq.post.get("comment"))
+	rq.addEvent(m, "Unlocking", rq.data.get("comment"))
 	return rq.renderMachine(m), nil
 }
 

@@ -40,7 +40,7 @@ func (rq *request) deploy() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	userData, err := decodeUserData(rq.post.get("user_data"))
+	userData, err := decodeUserData(rq.data.get("user_data"))
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (rq *request) deploy() (any, error) {
 	m.osystem, m.series, m.userData, m.system = osystem, series, userData, userData
 	m.hweKernel, m.minHWEKernel = rq.kernelFor(osystem, series), ""
 	m.ephemeral, m.hwSync = options.ephemeral || len(m.disks) == 0, options.hwSync
-	dumps, err := rq.post.boolean("enable_kernel_crash_dump", false)
+	dumps, err := rq.data.boolean("enable_kernel_crash_dump", false)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (m *machine) dumpsCrashes() bool {
 // kernelFor returns the requested kernel, if its name is valid, or else that of the release that the image boots with:
 // for a custom image the commissioning one (get_working_kernel in maasserver/utils/osystems.py).
 func (rq *request) kernelFor(osystem, series string) string {
-	asked := rq.post.get("hwe_kernel")
+	asked := rq.data.get("hwe_kernel")
 	if containsAny(strings.Split(asked, "-"), []string{"ga", "hwe"}) {
 		return asked
 	}
@@ -113,7 +113,7 @@ func decodeUserData(text string) ([]byte, error) {
 
 // chooseImage returns the image for distro_series: "jammy", "ubuntu/jammy", "custom/name" or the bare name.
 func (rq *request) chooseImage(m *machine) (osystem, series string, err error) {
-	wanted := orDefault(rq.post.get("distro_series"), rq.configText("default_distro_series"))
+	wanted := orDefault(rq.data.get("distro_series"), rq.configText("default_distro_series"))
 	for _, im := range rq.db.images {
 		if im.arch() != firstPart(m.architecture, '/') {
 			continue

@@ -32,14 +32,14 @@ func (rq *request) setWorkloadAnnotations() (any, error) {
 
 // annotate sets the annotations in the form.
 func (rq *request) annotate(m *machine) error {
-	keys := slices.DeleteFunc(slices.Clone(rq.post.order), func(key string) bool { return key == "op" })
+	keys := slices.DeleteFunc(slices.Clone(rq.data.order), func(key string) bool { return key == "op" })
 	for _, key := range keys {
-		if rq.post.get(key) != "" && !annotationKey.MatchString(key) {
+		if rq.data.get(key) != "" && !annotationKey.MatchString(key) {
 			return textError(http.StatusInternalServerError, "Invalid character in key name")
 		}
 	}
 	for _, key := range keys {
-		if value := rq.post.get(key); value == "" {
+		if value := rq.data.get(key); value == "" {
 			delete(m.ownerData, key)
 		} else {
 			m.ownerData[key] = value

@@ -21,7 +21,7 @@ func (rq *request) powerOn() (any, error) {
 		return rq.deploy()
 	}
 	// What was stored before is gone, also if this call has none (NodeUserDataManager in models/nodeuserdata.py).
-	if m.userData, err = decodeUserData(rq.post.get("user_data")); err != nil {
+	if m.userData, err = decodeUserData(rq.data.get("user_data")); err != nil {
 		return nil, err
 	}
 	if m.status == statusDeployed && m.ephemeral {

@@ -35,9 +35,9 @@ type request struct {
 	user  *user // nil: anonymous
 	vars  []string
 	query form
-	body
-	raw  []byte // the body as it came
-	call *Call
+	data  form   // the body, if it is a form
+	raw   []byte // the body as it came
+	call  *Call
 }
 
 // unlocked calls a slow fn without blocking the rest of the region.
@@ -77,7 +77,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rq := &request{Simulator: s, http: r, call: &call, query: parseQuery(r.URL.RawQuery)}
-	route, parseErr := rq.resolve(raw)
+	route := rq.resolve(raw)
 	s.calls.begin(&call)
 	fault := s.faults.match(call)
 	dropped := true
@@ -93,7 +93,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	out := fault.reply()
 	if out == nil {
-		out = rq.handle(route, parseErr)
+		out = rq.handle(route)
 	}
 	call.Status = out.status
 	if fault.dropsAfter() || s.runHook(call, After) != nil {
@@ -111,24 +111,13 @@ func (s *Simulator) ended(call Call) {
 		"systemID", call.SystemID, "status", call.Status)
 }
 
-// resolve returns the endpoint and sets the operation.
-func (rq *request) resolve(raw []byte) (*route, error) {
-	body, err := parseBody(rq.http.Header.Get("Content-Type"), raw)
-	rq.body, rq.raw = body, raw
+// resolve returns the endpoint, and sets the operation, which may stand in the query or in the form.
+func (rq *request) resolve(raw []byte) *route {
+	rq.data, rq.raw = parseBody(rq.http.Header.Get("Content-Type"), raw), raw
+	rq.call.Op = orDefault(rq.query.get("op"), rq.data.get("op"))
 	path, ok := strings.CutPrefix(rq.http.URL.Path, apiRoot)
-	op := rq.query.get("op")
-	if op == "" {
-		op = rq.post.get("op")
-	}
-	if at := strings.LastIndex(path, "/op-"); at >= 0 && !strings.Contains(path[at+4:], "/") {
-		if op == "" {
-			op = path[at+4:]
-		}
-		path = path[:at+1]
-	}
-	rq.call.Op = op
 	if !ok {
-		return nil, err
+		return nil
 	}
 	route, vars := findRoute(path)
 	if route != nil {
@@ -138,7 +127,7 @@ func (rq *request) resolve(raw []byte) (*route, error) {
 			rq.call.SystemID = vars[0]
 		}
 	}
-	return route, err
+	return route
 }
 
 // awaitWorker takes the time that the region needs for a call that changes something, once a worker is free.
@@ -158,11 +147,11 @@ func (rq *request) awaitWorker() {
 }
 
 // handle executes the call under the region's lock.
-func (rq *request) handle(rt *route, parseErr error) *reply {
+func (rq *request) handle(rt *route) *reply {
 	rq.awaitWorker()
 	rq.mu.Lock()
 	defer rq.mu.Unlock()
-	value, err := rq.dispatch(rt, parseErr)
+	value, err := rq.dispatch(rt)
 	out := makeReply(value, err)
 	if rt != nil {
 		out.header.Set("X-MAAS-API-Hash", apiHash(rq.version))
@@ -172,7 +161,7 @@ func (rq *request) handle(rt *route, parseErr error) *reply {
 }
 
 // dispatch responds as MAAS does: no endpoint, no credentials, verb not allowed, unknown operation, or the handler.
-func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
+func (rq *request) dispatch(rt *route) (value any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			rq.log.Error(fmt.Errorf("%v", p), "Handler panicked", "path", rq.call.Path, "stack", string(debug.Stack()))
@@ -191,9 +180,6 @@ func (rq *request) dispatch(rt *route, parseErr error) (value any, err error) {
 			return nil, unauthorized("Forbidden")
 		}
 		methods = rt.anonymous
-	}
-	if parseErr != nil {
-		return nil, parseErr
 	}
 	if !methods.allow(rq.http.Method) {
 		return nil, &apiError{status: http.StatusMethodNotAllowed, contentType: "text/html; charset=utf-8",

@@ -300,7 +300,7 @@ func (rq *request) vmHostParameters() (any, error) {
 
 // addVMHostTag adds a text to the host's list. It becomes a tag of machines when the host's next VM gets it.
 func (rq *request) addVMHostTag() (any, error) {
-	if strings.Contains(rq.post.get("tag"), ",") {
+	if strings.Contains(rq.data.get("tag"), ",") {
 		return nil, badRequest(`Tag may not contain a ",".`)
 	}
 	return rq.changeVMHostTag(func(tags []string, name string) []string {
@@ -322,7 +322,7 @@ func (rq *request) changeVMHostTag(change func([]string, string) []string) (any,
 	if err != nil {
 		return nil, err
 	}
-	name := rq.post.get("tag")
+	name := rq.data.get("tag")
 	if name == "" {
 		return nil, badRequest("No provided tag!")
 	}
