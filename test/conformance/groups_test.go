@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -64,78 +63,6 @@ func (a *answer) refusesWithout(t *testing.T, name string) {
 func TestGroupsCameWithEntitlements(t *testing.T) {
 	eachThat(t, func(f facts) bool { return !f.entitlements }, func(t *testing.T, m *maas) {
 		m.get(t, "groups/").refuses(t, http.StatusNotFound, "Unknown API endpoint: /MAAS/api/2.0/groups/.")
-	})
-}
-
-// The groups of a new MAAS (00002_migrate_environments.go in maasopenfga). They can be changed, so only the key's own is
-// looked at.
-func TestAnAdministratorIsInAGroup(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
-		mine := 0
-		for _, group := range m.get(t, "groups/").list(t) {
-			checkShape(t, "group", group, shapes["group"])
-			if !has(m.get(t, groupPath(group), "op", "list_members").list(t), "username", m.me(t)) {
-				continue
-			}
-			mine++
-			for _, e := range m.get(t, groupPath(group), "op", "list_entitlements").list(t) {
-				checkShape(t, "entitlement", e, shapes["entitlement"])
-			}
-		}
-		if mine == 0 {
-			t.Errorf("%s is in no group", m.me(t))
-		}
-	})
-}
-
-func TestGroupsAreMadeAndRemoved(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
-		group, pool := m.newGroup(t), m.newPool(t)
-		checkShape(t, "group", group, shapes["group"])
-		path := groupPath(group)
-		if got := m.get(t, path).object(t); !cmp.Equal(got, group) {
-			t.Errorf("read: %v, made: %v", got, group)
-		}
-		m.op(t, path, "add_member", "username", m.me(t)).wants(t, http.StatusOK)
-		m.op(t, path, "add_member", "username", m.me(t)).refuses(t, http.StatusConflict, "is already a member of the group")
-		m.op(t, path, "remove_member", "username", m.me(t)).gone(t)
-		m.op(t, path, "remove_member", "username", m.me(t)).gone(t)
-		for _, e := range []entitlement{{"can_deploy_machines", pool}, {"can_view_global_entities", nil}} {
-			for range 2 { // Again, and it is no error.
-				m.op(t, path, "add_entitlement", e.pairs()...).wants(t, http.StatusOK)
-			}
-		}
-		if n := len(m.get(t, path, "op", "list_entitlements").list(t)); n != 2 {
-			t.Errorf("%d entitlements, want 2", n)
-		}
-		m.op(t, path, "remove_entitlement", entitlement{"can_deploy_machines", pool}.pairs()...).gone(t)
-		want := []object{{"resource_type": "maas", "resource_id": fmt.Sprint(0), "entitlement": "can_view_global_entities"}}
-		for _, e := range m.get(t, path, "op", "list_entitlements").list(t) {
-			got := object{"resource_type": e.str("resource_type"), "resource_id": e.id("resource_id"), "entitlement": e.str("entitlement")}
-			if !cmp.Equal([]object{got}, want) {
-				t.Errorf("entitlement %v, want %v", got, want)
-			}
-		}
-		m.delete(t, path).gone(t)
-		m.get(t, path).refuses(t, http.StatusNotFound, "UserGroup with id "+group.id("id")+" not found.")
-	})
-}
-
-func TestWrongGroupsAreRefused(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
-		m.create(t, "groups/").refuses(t, http.StatusBadRequest, "Name is required.")
-		path := groupPath(m.newGroup(t))
-		m.op(t, path, "add_member").refuses(t, http.StatusBadRequest, "username is required.")
-		m.op(t, path, "add_member", "username", "nosuch").refuses(t, http.StatusNotFound, "User 'nosuch' not found.")
-		add := func(kind, id, name string) *answer {
-			return m.op(t, path, "add_entitlement", "resource_type", kind, "resource_id", id, "entitlement", name)
-		}
-		add("maas", "0", "can_fly").refuses(t, http.StatusBadRequest, "Entitlement can_fly is not defined the requested resource type.")
-		add("pool", "0", "can_edit_global_entities").refuses(t, http.StatusBadRequest, "Valid entitlements are: ['can_edit_machines', ")
-		add("zone", "0", "can_edit_machines").refuses(t, http.StatusBadRequest, "Resource type zone is not defined.")
-		add("maas", "1", "can_edit_machines").refuses(t, http.StatusBadRequest, "resource_id must be 0 for 'maas' type.")
-		add("pool", "4711", "can_edit_machines").refuses(t, http.StatusNotFound, "ResourcePool with id 4711 not found.")
-		add("pool", "x", "can_edit_machines").refuses(t, http.StatusBadRequest, "resource_id must be an integer.")
 	})
 }
 

@@ -16,13 +16,11 @@ type shape map[string]string
 
 // shapes are MAAS's objects, key by key. resource_uri is among the keys where MAAS adds one.
 var shapes = map[string]shape{
-	"version":     {"version": "s", "subversion": "s", "capabilities": "a"},
-	"user":        {"username": "s", "email": "s", "is_superuser": "b", "is_local": "b", "resource_uri": "s"},
-	"group":       {"id": "i", "name": "s", "description": "s", "resource_uri": "s"},
-	"entitlement": {"resource_type": "s", "resource_id": "i", "entitlement": "s"},
-	"zone":        {"id": "i", "name": "s", "description": "s", "resource_uri": "s"},
-	"pool":        {"id": "i", "name": "s", "description": "s", "resource_uri": "s"},
-	"tag":         {"name": "s", "definition": "s", "comment": "s", "kernel_opts": "s", "resource_uri": "s"},
+	"version": {"version": "s", "subversion": "s", "capabilities": "a"},
+	"user":    {"username": "s", "email": "s", "is_superuser": "b", "is_local": "b", "resource_uri": "s"},
+	"zone":    {"id": "i", "name": "s", "description": "s", "resource_uri": "s"},
+	"pool":    {"id": "i", "name": "s", "description": "s", "resource_uri": "s"},
+	"tag":     {"name": "s", "definition": "s", "comment": "s", "kernel_opts": "s", "resource_uri": "s"},
 	"domain": {
 		"id": "i", "name": "s", "ttl": "i?", "authoritative": "b", "resource_record_count": "i", "is_default": "b",
 		"resource_uri": "s",

@@ -7,15 +7,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // What is here is maasserver/api/usergroups.py.
 
-const (
-	onMAAS = "maas"
-	onPool = "pool"
-)
+// onPool is the resource type of entitlements in a pool.
+const onPool = "pool"
 
 // allOK is piston's rc.ALL_OK.
 const allOK = textReply("OK")
@@ -42,11 +39,7 @@ func (rq *request) createGroup() (any, error) {
 	if err := rq.check(editIdentities, nil); err != nil {
 		return nil, err
 	}
-	name := rq.data.get("name")
-	if name == "" {
-		return nil, badRequest("Name is required.")
-	}
-	return renderGroup(rq.newGroup(name, rq.data.get("description"))), nil
+	return renderGroup(rq.newGroup(rq.data.get("name"), rq.data.get("description"))), nil
 }
 
 // groupFor returns the group of the path for who has an entitlement.
@@ -59,14 +52,6 @@ func (rq *request) groupFor(wanted entitlement) (*group, error) {
 		return nil, notFoundText("UserGroup with id %s not found.", rq.vars[0])
 	}
 	return rq.db.groups[at], nil
-}
-
-func (rq *request) readGroup() (any, error) {
-	g, err := rq.groupFor(viewIdentities)
-	if err != nil {
-		return nil, err
-	}
-	return renderGroup(g), nil
 }
 
 func (rq *request) deleteGroup() (any, error) {
@@ -96,13 +81,9 @@ func (rq *request) memberFor() (*group, *user, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	name := rq.data.get("username")
-	if name == "" {
-		return nil, nil, badRequest("username is required.")
-	}
-	u := rq.userByName(name)
+	u := rq.userByName(rq.data.get("username"))
 	if u == nil {
-		return nil, nil, notFoundText("User '%s' not found.", name)
+		return nil, nil, notFoundText("User '%s' not found.", rq.data.get("username"))
 	}
 	return g, u, nil
 }
@@ -111,9 +92,6 @@ func (rq *request) addMember() (any, error) {
 	g, u, err := rq.memberFor()
 	if err != nil {
 		return nil, err
-	}
-	if slices.Contains(g.members, u) {
-		return nil, conflict("User `%s` is already a member of the group with ID `%d`.", u.name, g.id)
 	}
 	g.members = append(g.members, u)
 	return allOK, nil
@@ -128,91 +106,24 @@ func (rq *request) removeMember() (any, error) {
 	return noContent{}, nil
 }
 
-func (rq *request) listEntitlements() (any, error) {
-	g, err := rq.groupFor(viewIdentities)
-	if err != nil {
-		return nil, err
-	}
-	out := []any{}
-	for _, has := range g.grants {
-		one := object{"resource_type": onMAAS, "resource_id": 0, "entitlement": string(has.entitlement)}
-		if has.pool != nil {
-			one["resource_type"], one["resource_id"] = onPool, has.pool.id
-		}
-		out = append(out, one)
-	}
-	return out, nil
-}
-
-// grantFor returns the group of the path, and the entitlement of the form. The pool is nil if there is none with its id.
-func (rq *request) grantFor() (*group, grant, error) {
-	var given grant
+// addEntitlement takes what the provider's rights are made of.
+func (rq *request) addEntitlement() (any, error) {
 	g, err := rq.groupFor(editIdentities)
 	if err != nil {
-		return nil, given, err
+		return nil, err
 	}
-	f := rq.data
-	id, bad := strconv.Atoi(f.get("resource_id"))
-	switch {
-	case f.get("resource_type") == "":
-		return nil, given, badRequest("resource_type is required.")
-	case !f.has("resource_id"):
-		return nil, given, badRequest("resource_id is required.")
-	case bad != nil:
-		return nil, given, badRequest("resource_id must be an integer.")
-	case f.get("entitlement") == "":
-		return nil, given, badRequest("entitlement is required.")
-	}
-	given.entitlement = entitlement(f.get("entitlement"))
-	valid := map[string][]entitlement{onMAAS: maasEntitlements, onPool: poolEntitlements}[f.get("resource_type")]
-	if !slices.Contains(valid, given.entitlement) {
-		return nil, given, badRequest("%s", undefinedEntitlement(given.entitlement, f.get("resource_type"), valid))
-	}
-	if f.get("resource_type") == onPool {
-		at := slices.IndexFunc(rq.db.pools, func(p *pool) bool { return p.id == id })
+	given := grant{entitlement: entitlement(rq.data.get("entitlement"))}
+	if rq.data.get("resource_type") == onPool {
+		at := slices.IndexFunc(rq.db.pools, func(p *pool) bool { return strconv.Itoa(p.id) == rq.data.get("resource_id") })
 		if at < 0 {
-			return nil, given, notFoundText("ResourcePool with id %d not found.", id)
+			return nil, notFoundText("ResourcePool with id %s not found.", rq.data.get("resource_id"))
 		}
 		given.pool = rq.db.pools[at]
-	} else if id != 0 {
-		return nil, given, badRequest("resource_id must be 0 for 'maas' type.")
-	}
-	return g, given, nil
-}
-
-// undefinedEntitlement is MAAS's complaint about a kind of resource that it does not know, or an entitlement that this
-// kind does not have.
-func undefinedEntitlement(e entitlement, kind string, valid []entitlement) string {
-	if valid == nil {
-		return fmt.Sprintf("Resource type %s is not defined. Valid resource types are: "+
-			"[<OpenFGAEntitlementResourceType.MAAS: 'maas'>, <OpenFGAEntitlementResourceType.POOL: 'pool'>]", kind)
-	}
-	names := make([]string, 0, len(valid))
-	for _, v := range valid {
-		names = append(names, pythonText(string(v)))
-	}
-	return fmt.Sprintf("Entitlement %s is not defined the requested resource type. Valid entitlements are: [%s]",
-		e, strings.Join(names, ", "))
-}
-
-func (rq *request) addEntitlement() (any, error) {
-	g, given, err := rq.grantFor()
-	if err != nil {
-		return nil, err
 	}
 	if !slices.Contains(g.grants, given) {
 		g.grants = append(g.grants, given)
 	}
 	return allOK, nil
-}
-
-func (rq *request) removeEntitlement() (any, error) {
-	g, given, err := rq.grantFor()
-	if err != nil {
-		return nil, err
-	}
-	g.grants = slices.DeleteFunc(g.grants, func(o grant) bool { return o == given })
-	return noContent{}, nil
 }
 
 // listCommissioningScripts is the only call that reads, and that an editor of MAAS's global entities alone may make

@@ -106,10 +106,9 @@ var routes = []route{
 	{pattern: "users/{name}/", methods: methods{{get, ""}: (*request).readUser}},
 	{pattern: "groups/", where: (*Simulator).hasEntitlements, methods: methods{{get, ""}: (*request).listGroups, {post, ""}: (*request).createGroup}},
 	{pattern: "groups/{id}/", where: (*Simulator).hasEntitlements, methods: methods{
-		{get, ""}: (*request).readGroup, {del, ""}: (*request).deleteGroup, {get, "list_members"}: (*request).listMembers,
+		{del, ""}: (*request).deleteGroup, {get, "list_members"}: (*request).listMembers,
 		{post, "add_member"}: (*request).addMember, {post, "remove_member"}: (*request).removeMember,
-		{get, "list_entitlements"}: (*request).listEntitlements, {post, "add_entitlement"}: (*request).addEntitlement,
-		{post, "remove_entitlement"}: (*request).removeEntitlement,
+		{post, "add_entitlement"}: (*request).addEntitlement,
 	}},
 	{pattern: "commissioning-scripts/", methods: methods{{get, ""}: (*request).listCommissioningScripts}},
 
