@@ -93,12 +93,10 @@ func TestResponsesCarryMAASHeaders(t *testing.T) {
 func TestUnknownObjectsAreNotFoundByTheirModelsName(t *testing.T) {
 	tests := []struct{ name, path, text string }{
 		{"machine", "machines/nosuch/", "No Machine matches the given query."},
-		{"zone", "zones/nosuch-zone/", "No Zone matches the given query."},
 		{"subnet", "subnets/999999/", "No Subnet matches the given query."},
 		{"resource pool", "resourcepool/999999/", "No ResourcePool matches the given query."},
 		{"domain", "domains/999999/", "No Domain matches the given query."},
 		{"DNS resource", "dnsresources/999999/", "No DNSResource matches the given query."},
-		{"tag", "tags/nosuch-tag/", "No Tag matches the given query."},
 		{"VM host", "vm-hosts/999999/", "Not Found"},
 	}
 	for _, test := range tests {

@@ -105,8 +105,11 @@ func (m *maas) subnetWithRoom(t *testing.T) object {
 		if err != nil || !prefix.Addr().Is4() || !subnet.flag("managed") {
 			continue
 		}
-		stats := m.get(t, subnetPath(subnet), "op", "statistics").object(t)
-		if stats.num("num_available") >= 16 {
+		free := 0
+		for _, unused := range m.get(t, subnetPath(subnet), "op", "unreserved_ip_ranges").list(t) {
+			free += unused.int("num_addresses")
+		}
+		if free >= 16 {
 			return subnet
 		}
 	}

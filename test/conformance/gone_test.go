@@ -25,7 +25,6 @@ func TestVMHostsAreGone(t *testing.T) {
 		{"compose", func(t *testing.T, m *maas, c string) *answer { return m.op(t, c+"1/", "compose") }},
 		{"parameters", func(t *testing.T, m *maas, c string) *answer { return m.get(t, c+"1/", "op", "parameters") }},
 		{"add_tag", func(t *testing.T, m *maas, c string) *answer { return m.op(t, c+"1/", "add_tag", "tag", "x") }},
-		{"remove_tag", func(t *testing.T, m *maas, c string) *answer { return m.op(t, c+"1/", "remove_tag", "tag", "x") }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

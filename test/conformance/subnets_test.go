@@ -24,37 +24,6 @@ func TestSubnetsHaveTheirShape(t *testing.T) {
 	})
 }
 
-func TestSubnetIsReadByIDCIDRAndName(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		subnet := m.subnetWithRoom(t)
-		names := []string{subnet.id("id"), subnet.str("cidr")}
-		if subnet.str("name") != subnet.str("cidr") {
-			names = append(names, subnet.str("name"), "name:"+subnet.str("name"))
-		}
-		for _, name := range names {
-			if got := m.get(t, "subnets/"+name+"/").object(t); got.id("id") != subnet.id("id") {
-				t.Errorf("subnet %s is %s, want %s", name, got.id("id"), subnet.id("id"))
-			}
-		}
-	})
-}
-
-func TestSubnetStatisticsCountWhatIsReserved(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		subnet := m.subnetWithRoom(t)
-		before := m.get(t, subnetPath(subnet), "op", "statistics").object(t)
-		checkShape(t, "statistics", before, shape{
-			"num_available": "i", "largest_available": "i", "num_unavailable": "i", "total_addresses": "i", "usage": "n",
-			"usage_string": "s", "available_string": "s", "first_address": "s", "last_address": "s", "ip_version": "i",
-		})
-		m.reserve(t, "ip", m.freeAddress(t, subnet))
-		after := m.get(t, subnetPath(subnet), "op", "statistics").object(t)
-		if got, want := after.num("num_available"), before.num("num_available")-1; got != want {
-			t.Errorf("%v available after one was reserved, want %v", got, want)
-		}
-	})
-}
-
 // render_json_for_related_ips in maasserver/models/subnet.py.
 func TestWhatHasAnAddressOfASubnet(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {

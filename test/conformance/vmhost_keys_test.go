@@ -114,7 +114,6 @@ func TestUpdateVMHostRefusals(t *testing.T) {
 		host := m.newUnreachableHost(t)
 		m.put(t, vmHostPath(host), "pool", "nosuch").refusesField(t, "pool", "Select a valid choice.")
 		m.put(t, vmHostPath(host), "power_address", "").refusesField(t, "power_address", "This field is required.")
-		m.put(t, vmHostPath(host), "type", "virsh").refusesField(t, "type", "Cannot change the type of a pod.")
 		m.put(t, "vm-hosts/999999/", "name", uniqueName()).refuses(t, http.StatusNotFound, "No Pod matches the given query.")
 		m.asPlainUser(t).put(t, vmHostPath(host), "zone", "default").refuses(t, http.StatusForbidden)
 	})

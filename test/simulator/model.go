@@ -103,7 +103,7 @@ type ipRange struct {
 func (r *ipRange) contains(ip netip.Addr) bool { return !ip.Less(r.start) && !r.end.Less(ip) }
 
 type tag struct {
-	name, comment, definition, kernelOpts string
+	name, comment, kernelOpts string
 }
 
 type image struct {
@@ -393,7 +393,6 @@ type vmHost struct {
 	pool                    *pool
 	tags                    []string
 	cpuRatio, memRatio      float64
-	macvlanMode             *string
 	machine                 *machine
 	totalCores, totalMemory int // memory MiB
 	usedCores, usedMemory   int

@@ -91,17 +91,6 @@ func (rq *request) deletePool() (any, error) {
 	if err := rq.need(editMachines); err != nil {
 		return nil, err
 	}
-	if p.id == 0 {
-		return nil, badRequest("This is the default pool, it cannot be deleted.")
-	}
-	if slices.ContainsFunc(rq.db.machines, func(m *machine) bool { return m.pool == p }) {
-		return nil, badRequest("Pool has machines in it, it cannot be deleted.")
-	}
-	for _, h := range rq.db.hosts {
-		if h.pool == p {
-			h.pool = rq.db.pools[0]
-		}
-	}
 	for _, g := range rq.db.groups {
 		g.grants = slices.DeleteFunc(g.grants, func(has grant) bool { return has.pool == p })
 	}

@@ -12,29 +12,21 @@ import (
 
 // reservedIP is an address that is kept for the interface with a MAC address (maasserver/models/reservedip.py).
 type reservedIP struct {
-	id           int
-	ip           netip.Addr
-	subnet       *subnet
-	mac, comment string
+	id     int
+	ip     netip.Addr
+	subnet *subnet
+	mac    string
 }
 
 func renderReservedIP(r *reservedIP) object {
 	return object{
-		"id": r.id, "ip": r.ip.String(), "subnet": renderSubnet(r.subnet), "mac_address": r.mac, "comment": r.comment,
+		"id": r.id, "ip": r.ip.String(), "subnet": renderSubnet(r.subnet), "mac_address": r.mac, "comment": "",
 		"resource_uri": fmt.Sprintf("%sreservedips/%d/", apiRoot, r.id),
 	}
 }
 
 // hasReservedIPs reports whether this MAAS has reserved IPs.
 func (s *Simulator) hasReservedIPs() bool { return s.version.AtLeast(3, 6, 0) }
-
-func (rq *request) listReservedIPs() (any, error) {
-	out := []any{}
-	for _, r := range rq.db.reserved {
-		out = append(out, renderReservedIP(r))
-	}
-	return out, nil
-}
 
 func (rq *request) reservedIPFor() (*reservedIP, error) {
 	at := slices.IndexFunc(rq.db.reserved, func(r *reservedIP) bool { return strconv.Itoa(r.id) == rq.vars[0] })
@@ -44,58 +36,22 @@ func (rq *request) reservedIPFor() (*reservedIP, error) {
 	return rq.db.reserved[at], nil
 }
 
-func (rq *request) readReservedIP() (any, error) {
-	r, err := rq.reservedIPFor()
-	if err != nil {
-		return nil, err
-	}
-	return renderReservedIP(r), nil
-}
-
 // createReservedIP is ReservedIPForm in maasserver/forms/reservedip.py.
 func (rq *request) createReservedIP() (any, error) {
 	if err := rq.need(editGlobalEntities); err != nil {
 		return nil, err
 	}
-	r := &reservedIP{mac: strings.ToLower(rq.data.get("mac_address")), comment: rq.data.get("comment")}
-	errs := formErrors{}
 	ip, err := parseIP(rq.data.get("ip"))
-	switch r.ip = ip; {
-	case rq.data.get("ip") == "":
-		errs.add("ip", "This field is required.")
-	case err != nil:
-		errs.add("ip", "Enter a valid IPv4 or IPv6 address.")
-	default:
-		rq.checkReservedIP(r, errs)
+	if err != nil {
+		return nil, invalidField("ip", "Enter a valid IPv4 or IPv6 address.")
 	}
-	switch {
-	case r.mac == "":
-		errs.add("mac_address", "This field is required.")
-	case !validMAC(r.mac):
-		errs.add("mac_address", "'%s' is not a valid MAC address.", r.mac)
-	}
-	if err := errs.err(); err != nil {
-		return nil, err
+	r := &reservedIP{ip: ip, subnet: rq.subnetOf(ip), mac: strings.ToLower(rq.data.get("mac_address"))}
+	if r.subnet == nil {
+		return nil, invalidField("subnet", "There is no subnet for %s. Create the subnet and try again.", ip)
 	}
 	r.id = rq.db.next("reservedip")
 	rq.db.reserved = append(rq.db.reserved, r)
 	return renderReservedIP(r), nil
-}
-
-// checkReservedIP finds the subnet of an address, and adds what speaks against it.
-func (rq *request) checkReservedIP(r *reservedIP, errs formErrors) {
-	if a := rq.addressInUse(r.ip); a != nil && (a.iface == nil || a.iface.mac != r.mac) {
-		errs.add("ip", "The ip %s is already in use by another machine.", r.ip)
-	}
-	if slices.ContainsFunc(rq.db.reserved, func(o *reservedIP) bool { return o.ip == r.ip }) {
-		errs.add("ip", "Reserved IP with this IP address already exists.")
-	}
-	if r.subnet = rq.subnetOf(r.ip); r.subnet == nil {
-		errs.add("subnet", "There is no subnet for %s. Create the subnet and try again.", r.ip)
-	}
-	if in := rq.dynamicRangeOf(r.ip); in != nil {
-		errs.add("ip", "The reserved IP %s must be outside the dynamic range %s - %s.", r.ip, in.start, in.end)
-	}
 }
 
 func (rq *request) deleteReservedIP() (any, error) {

@@ -102,8 +102,7 @@ func apiHash(v maas.Version) string {
 // routes are all endpoints.
 var routes = []route{
 	{pattern: "version/", anonymous: methods{{get, ""}: (*request).readVersion}, methods: methods{{get, ""}: (*request).readVersion}},
-	{pattern: "users/", methods: methods{{get, ""}: (*request).listUsers, {get, "whoami"}: (*request).whoami}},
-	{pattern: "users/{name}/", methods: methods{{get, ""}: (*request).readUser}},
+	{pattern: "users/", methods: methods{{get, "whoami"}: (*request).whoami}},
 	{pattern: "groups/", where: (*Simulator).hasEntitlements, methods: methods{{get, ""}: (*request).listGroups, {post, ""}: (*request).createGroup}},
 	{pattern: "groups/{id}/", where: (*Simulator).hasEntitlements, methods: methods{
 		{del, ""}: (*request).deleteGroup, {get, "list_members"}: (*request).listMembers,
@@ -173,9 +172,7 @@ var routes = []route{
 	{pattern: "vm-hosts/{id}/", vmHosts: true, methods: vmHostMethods},
 
 	{pattern: "zones/", methods: methods{{get, ""}: (*request).listZones, {post, ""}: (*request).createZone}},
-	{pattern: "zones/{name}/", methods: methods{
-		{get, ""}: (*request).readZone, {put, ""}: (*request).updateZone, {del, ""}: (*request).deleteZone,
-	}},
+	{pattern: "zones/{name}/", methods: methods{{del, ""}: (*request).deleteZone}},
 	{pattern: "resourcepools/", methods: methods{{get, ""}: (*request).listPools, {post, ""}: (*request).createPool}},
 	{pattern: "resourcepool/{id}/", methods: methods{
 		{get, ""}: (*request).readPool, {put, ""}: (*request).updatePool, {del, ""}: (*request).deletePool,
@@ -198,9 +195,7 @@ var routes = []route{
 	{pattern: "subnets/", methods: methods{{get, ""}: (*request).listSubnets, {post, ""}: (*request).createSubnet}},
 	{pattern: "subnets/{subnet}/", methods: methods{
 		{get, ""}:                     (*request).readSubnet,
-		{put, ""}:                     (*request).updateSubnet,
 		{del, ""}:                     (*request).deleteSubnet,
-		{get, "statistics"}:           (*request).subnetStatistics,
 		{get, "ip_addresses"}:         (*request).subnetAddresses,
 		{get, "reserved_ip_ranges"}:   (*request).subnetReservedRanges,
 		{get, "unreserved_ip_ranges"}: (*request).subnetUnreservedRanges,
@@ -208,20 +203,13 @@ var routes = []route{
 	{pattern: "fabrics/{id}/vlans/", methods: methods{{get, ""}: (*request).listVLANs, {post, ""}: (*request).createTaggedVLAN}},
 	{pattern: "fabrics/{id}/vlans/{vid}/", methods: methods{{del, ""}: (*request).deleteVLAN}},
 	{pattern: "ipranges/", methods: methods{{get, ""}: (*request).listRanges, {post, ""}: (*request).createRange}},
-	{pattern: "ipranges/{id}/", methods: methods{
-		{get, ""}: (*request).readRange, {put, ""}: (*request).updateRange, {del, ""}: (*request).deleteRange,
-	}},
-	{pattern: "reservedips/", where: (*Simulator).hasReservedIPs, methods: methods{
-		{get, ""}: (*request).listReservedIPs, {post, ""}: (*request).createReservedIP,
-	}},
-	{pattern: "reservedips/{id}/", where: (*Simulator).hasReservedIPs, methods: methods{
-		{get, ""}: (*request).readReservedIP, {del, ""}: (*request).deleteReservedIP,
-	}},
+	{pattern: "ipranges/{id}/", methods: methods{{del, ""}: (*request).deleteRange}},
+	{pattern: "reservedips/", where: (*Simulator).hasReservedIPs, methods: methods{{post, ""}: (*request).createReservedIP}},
+	{pattern: "reservedips/{id}/", where: (*Simulator).hasReservedIPs, methods: methods{{del, ""}: (*request).deleteReservedIP}},
 	{pattern: "tags/", methods: methods{{get, ""}: (*request).listTags, {post, ""}: (*request).createTag}},
 	{pattern: "tags/{name}/", methods: methods{
-		{get, ""}: (*request).readTag, {put, ""}: (*request).updateTag, {del, ""}: (*request).deleteTag,
-		{get, "machines"}: (*request).tagMachines, {get, "nodes"}: (*request).tagMachines,
-		{post, "update_nodes"}: (*request).updateTagNodes,
+		{put, ""}: (*request).updateTag, {del, ""}: (*request).deleteTag,
+		{get, "machines"}: (*request).tagMachines, {post, "update_nodes"}: (*request).updateTagNodes,
 	}},
 	{pattern: "boot-resources/", methods: methods{
 		{get, ""}: (*request).listImages, {get, "is_importing"}: (*request).isImporting,
@@ -236,12 +224,11 @@ var routes = []route{
 var vmHostsMethods = methods{{get, ""}: (*request).listVMHosts, {post, ""}: (*request).createVMHost}
 
 var vmHostMethods = methods{
-	{get, ""}:            (*request).readVMHost,
-	{put, ""}:            (*request).updateVMHost,
-	{del, ""}:            (*request).deleteVMHost,
-	{post, "refresh"}:    (*request).refreshVMHost,
-	{get, "parameters"}:  (*request).vmHostParameters,
-	{post, "compose"}:    (*request).compose,
-	{post, "add_tag"}:    (*request).addVMHostTag,
-	{post, "remove_tag"}: (*request).removeVMHostTag,
+	{get, ""}:           (*request).readVMHost,
+	{put, ""}:           (*request).updateVMHost,
+	{del, ""}:           (*request).deleteVMHost,
+	{post, "refresh"}:   (*request).refreshVMHost,
+	{get, "parameters"}: (*request).vmHostParameters,
+	{post, "compose"}:   (*request).compose,
+	{post, "add_tag"}:   (*request).addVMHostTag,
 }

@@ -3,12 +3,8 @@
 package simulator
 
 import (
-	"fmt"
-	"math"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 func (rq *request) listSubnets() (any, error) {
@@ -38,82 +34,17 @@ func (rq *request) createSubnet() (any, error) {
 	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
-	errs := formErrors{}
-	if rq.data.get("cidr") == "" {
-		errs.add("cidr", "This field is required.")
-		return nil, errs.err()
-	}
 	cidr, err := netip.ParsePrefix(rq.data.get("cidr"))
 	if err != nil {
 		return nil, invalidField("cidr", "Invalid network: %s.", rq.data.get("cidr"))
 	}
 	cidr = cidr.Masked()
-	for _, other := range rq.db.subnets {
-		if other.cidr == cidr {
-			return nil, invalidField("cidr", "Subnet with this Cidr already exists.")
-		}
-	}
 	if len(rq.db.vlans) == 0 {
 		rq.buildVLAN(RegionSubnet{})
 	}
-	sn := &subnet{name: cidr.String(), cidr: cidr, managed: true, vlan: rq.db.vlans[0]}
-	if err := rq.editSubnet(sn); err != nil {
-		return nil, err
-	}
-	sn.id = rq.db.next("subnet")
+	sn := &subnet{id: rq.db.next("subnet"), name: cidr.String(), cidr: cidr, managed: true, vlan: rq.db.vlans[0]}
 	rq.db.subnets = append(rq.db.subnets, sn)
 	return renderSubnet(sn), nil
-}
-
-func (rq *request) updateSubnet() (any, error) {
-	sn, err := rq.subnetFor()
-	if err != nil {
-		return nil, err
-	}
-	if err := rq.need(editGlobalEntities); err != nil {
-		return nil, err
-	}
-	if err := rq.editSubnet(sn); err != nil {
-		return nil, err
-	}
-	return renderSubnet(sn), nil
-}
-
-func (rq *request) editSubnet(sn *subnet) error {
-	errs, changed := formErrors{}, *sn
-	if rq.data.get("name") != "" {
-		changed.name = rq.data.get("name")
-	}
-	if rq.data.has("description") {
-		changed.description = rq.data.get("description")
-	}
-	if text := rq.data.get("gateway_ip"); text != "" {
-		ip, err := parseIP(text)
-		switch {
-		case err != nil:
-			errs.add("gateway_ip", "Enter a valid IPv4 or IPv6 address.")
-		case !sn.cidr.Contains(ip):
-			errs.add("gateway_ip", "Gateway IP must be within CIDR range.")
-		}
-		changed.gateway = ip
-	}
-	if rq.data.has("dns_servers") {
-		changed.dnsServers = splitList(strings.Join(rq.data.list("dns_servers"), ","))
-	}
-	if text := rq.data.get("vlan"); text != "" {
-		at := slices.IndexFunc(rq.db.vlans, func(v *vlan) bool { return strconv.Itoa(v.id) == text })
-		if at < 0 {
-			errs.add("vlan", noSuchChoice)
-		} else {
-			changed.vlan = rq.db.vlans[at]
-		}
-	}
-	changed.managed = rq.data.checkbox("managed", changed.managed)
-	if err := errs.err(); err != nil {
-		return err
-	}
-	*sn = changed
-	return nil
 }
 
 func (rq *request) deleteSubnet() (any, error) {
@@ -254,41 +185,6 @@ func (rq *request) subnetRanges(of func(*subnet) []usedRange) (any, error) {
 	out := []any{}
 	for _, u := range of(sn) {
 		out = append(out, u.render())
-	}
-	return out, nil
-}
-
-func (rq *request) subnetStatistics() (any, error) {
-	sn, err := rq.subnetFor()
-	if err != nil {
-		return nil, err
-	}
-	withRanges, err := rq.query.boolean("include_ranges", false)
-	if err != nil {
-		return nil, err
-	}
-	total := addrNumber(lastAddr(sn.cidr)) - addrNumber(sn.cidr.Addr()) - 1
-	var available, largest int64
-	for _, u := range rq.unusedRanges(sn) {
-		available, largest = available+u.count(), max(largest, u.count())
-	}
-	usage := float64(total-available) / float64(max(total, 1))
-	out := object{
-		"num_available": available, "largest_available": largest, "num_unavailable": total - available,
-		"total_addresses": total, "usage": usage, "usage_string": fmt.Sprintf("%d%%", int(math.Round(usage*100))),
-		"available_string": fmt.Sprintf("%d%%", int(math.Round((1-usage)*100))),
-		"first_address":    sn.cidr.Addr().Next().String(), "last_address": lastAddr(sn.cidr).Prev().String(),
-		"ip_version": 4,
-	}
-	if sn.cidr.Addr().Is6() {
-		out["ip_version"] = 6
-	}
-	if withRanges {
-		ranges := []any{}
-		for _, u := range rq.usedRanges(sn) {
-			ranges = append(ranges, u.render())
-		}
-		out["ranges"] = ranges
 	}
 	return out, nil
 }

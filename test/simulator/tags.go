@@ -3,7 +3,6 @@
 package simulator
 
 import (
-	"net/http"
 	"regexp"
 	"slices"
 	"sort"
@@ -18,7 +17,7 @@ const maxTagName = 256
 
 func renderTag(t *tag) object {
 	return object{
-		"name": t.name, "comment": t.comment, "definition": t.definition, "kernel_opts": t.kernelOpts,
+		"name": t.name, "comment": t.comment, "definition": "", "kernel_opts": t.kernelOpts,
 		"resource_uri": apiRoot + "tags/" + t.name + "/",
 	}
 }
@@ -38,14 +37,6 @@ func (rq *request) tagFor() (*tag, error) {
 		return t, nil
 	}
 	return nil, notFound("Tag")
-}
-
-func (rq *request) readTag() (any, error) {
-	t, err := rq.tagFor()
-	if err != nil {
-		return nil, err
-	}
-	return renderTag(t), nil
 }
 
 // mayEditTags refuses who may not edit tags (maasserver/api/tags.py).
@@ -87,10 +78,8 @@ func (rq *request) editTag(t *tag) error {
 		return invalidField("name", "Tag with this Name already exists.")
 	}
 	t.name = name
-	for key, to := range map[string]*string{"comment": &t.comment, "definition": &t.definition, "kernel_opts": &t.kernelOpts} {
-		if rq.data.has(key) {
-			*to = strings.TrimSpace(rq.data.get(key)) // As Django's forms do.
-		}
+	if rq.data.has("comment") {
+		t.comment = strings.TrimSpace(rq.data.get("comment")) // As Django's forms do.
 	}
 	return nil
 }
@@ -151,9 +140,6 @@ func (rq *request) updateTagNodes() (any, error) {
 	t, err := rq.tagForNodes()
 	if err != nil {
 		return nil, err
-	}
-	if given := rq.data.get("definition"); rq.data.has("definition") && given != t.definition {
-		return nil, textError(http.StatusConflict, "Definition supplied '%s' doesn't match current definition '%s'", given, t.definition)
 	}
 	added, removed := 0, 0
 	for _, m := range rq.db.machines {

@@ -13,23 +13,6 @@ func (rq *request) readVersion() (any, error) {
 
 func (rq *request) whoami() (any, error) { return renderUser(rq.user), nil }
 
-// listUsers includes MAAS's own user.
-func (rq *request) listUsers() (any, error) {
-	out := []any{renderUser(&user{name: "maas-init-node"})}
-	for _, u := range rq.db.users {
-		out = append(out, renderUser(u))
-	}
-	return out, nil
-}
-
-func (rq *request) readUser() (any, error) {
-	u := rq.userByName(rq.vars[0])
-	if u == nil {
-		return nil, notFound("User")
-	}
-	return renderUser(u), nil
-}
-
 // User is an account with its API keys.
 type User struct {
 	Name  string

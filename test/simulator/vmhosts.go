@@ -89,7 +89,7 @@ func (s *Simulator) renderVMHost(h *vmHost) object {
 			"cores": h.totalCores - h.usedCores, "memory": h.totalMemory - h.usedMemory, "local_storage": total - used,
 		},
 		"storage_pools": pools, "cpu_over_commit_ratio": pyFloat(h.cpuRatio), "memory_over_commit_ratio": pyFloat(h.memRatio),
-		"default_macvlan_mode": h.macvlanMode, "resource_uri": fmt.Sprintf("%svm-hosts/%d/", apiRoot, h.id),
+		"default_macvlan_mode": nil, "resource_uri": fmt.Sprintf("%svm-hosts/%d/", apiRoot, h.id),
 	}
 }
 
@@ -218,13 +218,6 @@ func (rq *request) editVMHost(h *vmHost, errs formErrors) {
 			}
 		}
 	}
-	if f.get("default_macvlan_mode") != "" {
-		mode := f.get("default_macvlan_mode")
-		if !slices.Contains([]string{"bridge", "passthru", "private", "vepa"}, mode) {
-			errs.add("default_macvlan_mode", "Select a valid choice. %s is not one of the available choices.", mode)
-		}
-		h.macvlanMode = &mode
-	}
 }
 
 func (rq *request) ratio(key string, fallback float64, errs formErrors) float64 {
@@ -245,17 +238,8 @@ func (rq *request) updateVMHost() (any, error) {
 	}
 	errs, changed := formErrors{}, *h
 	rq.editVMHost(&changed, errs)
-	if wanted := rq.data.get("default_storage_pool"); wanted != "" {
-		if !slices.ContainsFunc(h.storage, func(p storagePool) bool { return p.id == wanted || p.name == wanted }) {
-			errs.add("default_storage_pool", "Select a valid choice. %s is not one of the available choices.", wanted)
-		}
-		changed.defaultPool = wanted
-	}
 	if rq.data.has("power_address") && rq.data.get("power_address") == "" {
 		errs.add("power_address", "This field is required.")
-	}
-	if kind := rq.data.get("type"); kind != "" && kind != h.kind {
-		errs.add("type", "Cannot change the type of a pod. Delete and re-create the pod with a different type.")
 	}
 	if err := errs.err(); err != nil {
 		return nil, err
@@ -300,33 +284,18 @@ func (rq *request) vmHostParameters() (any, error) {
 
 // addVMHostTag adds a text to the host's list. It becomes a tag of machines when the host's next VM gets it.
 func (rq *request) addVMHostTag() (any, error) {
-	if strings.Contains(rq.data.get("tag"), ",") {
-		return nil, badRequest(`Tag may not contain a ",".`)
-	}
-	return rq.changeVMHostTag(func(tags []string, name string) []string {
-		if slices.Contains(tags, name) {
-			return tags
-		}
-		return append(tags, name)
-	})
-}
-
-func (rq *request) removeVMHostTag() (any, error) {
-	return rq.changeVMHostTag(func(tags []string, name string) []string {
-		return slices.DeleteFunc(tags, func(other string) bool { return other == name })
-	})
-}
-
-func (rq *request) changeVMHostTag(change func([]string, string) []string) (any, error) {
 	h, err := rq.hostForAdmin()
-	if err != nil {
-		return nil, err
-	}
 	name := rq.data.get("tag")
-	if name == "" {
+	switch {
+	case err != nil:
+		return nil, err
+	case strings.Contains(name, ","):
+		return nil, badRequest(`Tag may not contain a ",".`)
+	case name == "":
 		return nil, badRequest("No provided tag!")
+	case !slices.Contains(h.tags, name):
+		h.tags = append(slices.Clone(h.tags), name)
 	}
-	h.tags = change(slices.Clone(h.tags), name)
 	return rq.renderVMHost(h), nil
 }
 

@@ -23,64 +23,16 @@ func (rq *request) listZones() (any, error) {
 	return out, nil
 }
 
-func (rq *request) zoneFor() (*zone, error) {
-	if z := rq.zoneByName(rq.vars[0]); z != nil {
-		return z, nil
-	}
-	return nil, notFound("Zone")
-}
-
-func (rq *request) readZone() (any, error) {
-	z, err := rq.zoneFor()
-	if err != nil {
-		return nil, err
-	}
-	return renderZone(z), nil
-}
-
 func (rq *request) createZone() (any, error) {
 	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
 		return nil, err
 	}
-	z := &zone{}
-	if err := rq.editZone(z); err != nil {
-		return nil, err
+	if rq.data.get("name") == "" {
+		return nil, invalidField("name", "This field is required.")
 	}
+	z := &zone{name: rq.data.get("name"), description: rq.data.get("description")}
 	z.id = rq.db.next("zone")
 	rq.db.zones = append(rq.db.zones, z)
-	return renderZone(z), nil
-}
-
-func (rq *request) editZone(z *zone) error {
-	name := orDefault(rq.data.get("name"), z.name)
-	switch other := rq.zoneByName(name); {
-	case name == "":
-		return invalidField("name", "This field is required.")
-	case !modelName.MatchString(name):
-		return invalidField("name", badModelName)
-	case other != nil && other != z:
-		return invalidField("name", "Physical zone with this Name already exists.")
-	case z == rq.db.zones[0] && name != z.name:
-		return invalidField("name", "This zone is the default zone, it cannot be renamed.")
-	}
-	z.name = name
-	if rq.data.has("description") {
-		z.description = rq.data.get("description")
-	}
-	return nil
-}
-
-func (rq *request) updateZone() (any, error) {
-	if err := rq.check(editGlobalEntities, adminOnly()); err != nil {
-		return nil, err
-	}
-	z, err := rq.zoneFor()
-	if err != nil {
-		return nil, err
-	}
-	if err := rq.editZone(z); err != nil {
-		return nil, err
-	}
 	return renderZone(z), nil
 }
 
@@ -92,9 +44,6 @@ func (rq *request) deleteZone() (any, error) {
 	first, z := rq.db.zones[0], rq.zoneByName(rq.vars[0])
 	if z == nil {
 		return noContent{}, nil // it does not exist, as wanted
-	}
-	if z == first {
-		return nil, badRequest("This zone is the default zone, it cannot be deleted.")
 	}
 	for _, m := range rq.nodes() {
 		if m.zone == z {
