@@ -123,49 +123,6 @@ func TestMarkBrokenReleasesTheMachine(t *testing.T) {
 	})
 }
 
-// A machine that is on is not given back by that: it keeps its owner until it is off, and fixing it makes it Deployed
-// again.
-func TestMarkBrokenOfARunningMachineKeepsTheOwner(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		agent := uniqueName()
-		vm := m.deployedVM(t, "agent_name", agent)
-		broken := m.machineOp(t, vm, "mark_broken").object(t) // It is switched off only behind this.
-		if broken.str("status_name") != "Broken" || broken.str("owner") != m.me(t) {
-			t.Errorf("%s of %v, want Broken and mine", broken.str("status_name"), broken["owner"])
-		}
-		if found := m.machines(t, "agent_name", agent); len(found) != 0 {
-			t.Errorf("%v still carry the agent name", systemIDs(found))
-		}
-		fixed := m.machineOp(t, vm, "mark_fixed").object(t)
-		if fixed.str("status_name") != "Deployed" || fixed.str("power_state") == "on" && fixed.str("owner") != m.me(t) {
-			t.Errorf("%s of %v, power %s, after mark_fixed; want Deployed, and mine while it is on",
-				fixed.str("status_name"), fixed["owner"], fixed.str("power_state"))
-		}
-	})
-}
-
-// Only the owner may call a machine broken, so no user may while it is Ready.
-func TestMarkBrokenOfAMachineThatIsNotOnesOwnIsForbidden(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.machineOp(t, m.vm(t), "mark_broken").refusesSilently(t, http.StatusForbidden)
-	})
-}
-
-func TestMarkFixedMakesReady(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		got := m.machineOp(t, m.brokenVM(t), "mark_fixed", "comment", "conformance").object(t)
-		if got.str("status_name") != "Ready" || got.at("owner") != nil {
-			t.Errorf("%s of %v, want Ready and nobody's", got.str("status_name"), got["owner"])
-		}
-	})
-}
-
-func TestMarkFixedOfAMachineThatIsNotBrokenConflicts(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.machineOp(t, m.vm(t), "mark_fixed").refuses(t, http.StatusConflict, "Can't mark a non-broken node as 'Ready'.")
-	})
-}
-
 func TestBrokenMachineIsNotAllocated(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.allocate(t, "system_id", m.brokenVM(t).str("system_id")).refuses(t, http.StatusConflict)
@@ -198,44 +155,6 @@ func TestUnlockAllowsChangesAgain(t *testing.T) {
 			t.Error("locked after unlock")
 		}
 		m.release(t, machine).object(t)
-	})
-}
-
-func TestLockOfAMachineThatIsNotDeployedConflicts(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.machineOp(t, m.vm(t), "lock").
-			refuses(t, http.StatusConflict, "Can't lock, node is not deployed or deploying")
-	})
-}
-
-func TestCommissionInWrongStateIsRefused(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.machineOp(t, m.newDeployedMachine(t), "commission").refusesField(t, "__all__",
-			"Commission is not available because of the current state of the node.")
-	})
-}
-
-func TestCommissionOfAVMEndsReady(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		m.machineOp(t, vm, "commission", "testing_scripts", "none").object(t)
-		ready := m.awaitStatus(t, vm.str("system_id"), "Ready")
-		if ready.at("owner") != nil {
-			t.Errorf("owner %v after commissioning, want nobody", ready["owner"])
-		}
-	})
-}
-
-func TestRescueModeOfAReadyVMIsEnteredByTheCaller(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		got := m.machineOp(t, vm, "rescue_mode").object(t)
-		if status := got.str("status_name"); status != "Entering rescue mode" && status != "Rescue mode" {
-			t.Errorf("%s, want Entering rescue mode", status)
-		}
-		if got.str("owner") != m.me(t) {
-			t.Errorf("owner %v, want %s", got["owner"], m.me(t))
-		}
 	})
 }
 
