@@ -189,22 +189,6 @@ func TestVLANInterfacesThatAreRefused(t *testing.T) {
 	})
 }
 
-// PhysicalInterfaceForm in forms/interface.py.
-func TestPhysicalInterface(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		machine, _, nics := m.cards(t)
-		mac := newMAC()
-		made := m.makeNIC(t, machine, "create_physical", "mac_address", mac).object(t)
-		checkInterface(t, made)
-		if made.str("type") != "physical" || made.str("name") != "eth2" || made.at("vlan") != nil || len(made.objects("links")) != 0 {
-			t.Errorf("made %v, want eth2, not connected", made)
-		}
-		m.makeNIC(t, machine, "create_physical").refusesField(t, "mac_address", "This field is required.")
-		m.makeNIC(t, machine, "create_physical", "mac_address", nics[0].str("mac_address")).refusesField(t, "mac_address", "This MAC address is already in use by ")
-		m.makeNIC(t, machine, "create_physical", "mac_address", newMAC(), "name", "eth2").wants(t, http.StatusBadRequest)
-	})
-}
-
 // update in api/interfaces.py; interface_vlan_update in models/signals/interfaces.py.
 func TestInterfaceIsChanged(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
@@ -262,20 +246,9 @@ func TestPartOfABondIsNotLinked(t *testing.T) {
 	})
 }
 
-// disconnect in api/interfaces.py.
-func TestDisconnectedInterfaceHasNoVLAN(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		_, _, nics := m.cards(t)
-		got := m.op(t, nicPath(nics[1]), "disconnect").object(t)
-		if got.at("vlan") != nil || len(got.objects("links")) != 0 {
-			t.Errorf("it is on %v with the links %v", got.at("vlan"), got.objects("links"))
-		}
-	})
-}
-
 // release_interface_config in models/node.py: only what is marked acquired goes, and of the made interfaces that is the
-// bridge alone. restore_networking_configuration in api/machines.py. It borrows a bare-metal machine of the region.
-func TestBondStaysAfterTheReleaseUntilNetworkingIsRestored(t *testing.T) {
+// bridge alone. It borrows a bare-metal machine of the region.
+func TestBondStaysAfterTheRelease(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.borrow(t)
 		id, boot := machine.str("system_id"), machine.part("boot_interface")
@@ -283,24 +256,17 @@ func TestBondStaysAfterTheReleaseUntilNetworkingIsRestored(t *testing.T) {
 		if len(before) != 1 || before[0].str("mode") != "auto" {
 			t.Skip("the machine's boot interface has not the one link that commissioning makes")
 		}
-		restore := func() *answer { return m.op(t, machinePath(id), "restore_networking_configuration") }
-		restore().refuses(t, http.StatusConflict, "Machine must be in a ready or failed testing state to restore networking configuration")
 		bond := m.bond(t, machine, "bond7", []object{boot}).object(t)
+		t.Cleanup(func() {
+			m.delete(t, nicPath(bond)).gone(t)
+			m.op(t, nicPath(boot), "link_subnet", "mode", "AUTO", "subnet", before[0].id("subnet", "id"), "force", "true").object(t)
+		})
 		m.makeNIC(t, machine, "create_bridge", "name", "br7", "parent", bond.id("id")).object(t)
 		m.op(t, machinePath(id), "release").object(t)
 		back := m.awaitStatus(t, id, "Ready")
 		if named(back, "bond7") == nil || named(back, "br7") != nil {
 			t.Errorf("after the release: bond %v and bridge %v, want the bond alone", named(back, "bond7"), named(back, "br7"))
 		}
-		restored := restore().object(t)
-		if named(restored, "bond7") != nil {
-			t.Errorf("the bond is there after the restoration")
-		}
-		links := named(restored, boot.str("name")).objects("links")
-		if len(links) != 1 || links[0].str("mode") != "auto" || links[0].id("subnet", "id") != before[0].id("subnet", "id") {
-			t.Errorf("links %v, want %v", links, before)
-		}
-		m.op(t, "machines/", "allocate", "system_id", id).object(t)
 	})
 }
 
@@ -309,13 +275,9 @@ func TestPlainUserChangesNoInterfaces(t *testing.T) {
 		plain := m.asPlainUser(t)
 		machine, _, nics := m.cards(t)
 		plain.bond(t, machine, "bond0", nics).wants(t, http.StatusForbidden)
-		for _, op := range []string{"create_vlan", "create_physical"} {
-			plain.makeNIC(t, machine, op).wants(t, http.StatusForbidden)
-		}
+		plain.makeNIC(t, machine, "create_vlan").wants(t, http.StatusForbidden)
 		plain.put(t, nicPath(nics[0]), "mtu", "9000").wants(t, http.StatusForbidden)
 		plain.delete(t, nicPath(nics[0])).wants(t, http.StatusForbidden)
-		plain.op(t, nicPath(nics[0]), "disconnect").wants(t, http.StatusForbidden)
-		plain.op(t, machinePath(machine.str("system_id")), "restore_networking_configuration").wants(t, http.StatusForbidden)
 	})
 }
 

@@ -160,7 +160,7 @@ func TestDeployOfAnotherUsersMachineIsForbidden(t *testing.T) {
 // on_network in maasserver/models/node.py wants a link that gives an address, on a subnet.
 func TestDeployWithoutNetworkIsRefused(t *testing.T) {
 	configure := map[string]func(t *testing.T, m *maas, vm object){
-		"disconnected": func(t *testing.T, m *maas, vm object) { m.op(t, interfacePath(vm), "disconnect").object(t) },
+		"disconnected": func(t *testing.T, m *maas, vm object) { m.put(t, interfacePath(vm), "vlan", "").object(t) },
 		"only up": func(t *testing.T, m *maas, vm object) {
 			subnet := vm.part("boot_interface").objects("links")[0].part("subnet")
 			m.link(t, vm, "mode", "LINK_UP", "subnet", subnet.id("id"), "force", "true").object(t)

@@ -41,32 +41,6 @@ func (m *maas) giveStaticAddress(t *testing.T, vm object) string {
 	return address
 }
 
-func TestInterfacesAreListedAndRead(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		machine := m.newMachine(t)
-		listed := m.get(t, "nodes/"+machine.str("system_id")+"/interfaces/").list(t)
-		if len(listed) != 1 {
-			t.Fatalf("%d interfaces, want 1", len(listed))
-		}
-		checkInterface(t, listed[0])
-		alone := m.get(t, interfacePath(machine)).object(t)
-		if diff := cmp.Diff(listed[0], alone); diff != "" {
-			t.Errorf("listed and alone:\n%s", diff)
-		}
-		if alone.str("system_id") != machine.str("system_id") || alone.str("type") != "physical" {
-			t.Errorf("%s interface of %s, want physical of %s",
-				alone.str("type"), alone.str("system_id"), machine.str("system_id"))
-		}
-	})
-}
-
-func TestUnknownInterfaceIsNotFound(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.get(t, "nodes/"+m.newMachine(t).str("system_id")+"/interfaces/999999/").
-			refuses(t, http.StatusNotFound, "No Interface matches the given query.")
-	})
-}
-
 func TestLinkTakesTheModeInAnyCaseAndTheSubnetInTwoForms(t *testing.T) {
 	for _, mode := range []string{"STATIC", "static", "Static"} {
 		t.Run(mode, func(t *testing.T) {

@@ -53,14 +53,6 @@ func interfacePermission(node *machine, want permission) permission {
 	return want
 }
 
-func (rq *request) readInterface() (any, error) {
-	nic, err := rq.interfaceFor(mayView)
-	if err != nil {
-		return nil, err
-	}
-	return renderInterface(nic), nil
-}
-
 // changeable returns the interface, or a refusal if the machine's status forbids changing it.
 func (rq *request) changeable(what string) (*iface, error) {
 	nic, err := rq.interfaceFor(mayAdmin)
@@ -275,42 +267,4 @@ func (rq *request) unlink(nic *iface, links []*address) {
 		rq.dropAddress(link)
 	}
 	rq.publish(nic.machine, ChangeAddresses, before, joinAddrs(nic.machine.addresses()))
-}
-
-func (rq *request) disconnect() (any, error) {
-	nic, err := rq.changeable("disconnect")
-	if err != nil {
-		return nil, err
-	}
-	rq.unlink(nic, slices.Clone(nic.links))
-	nic.vlan = nil
-	return renderInterface(nic), nil
-}
-
-func (rq *request) addInterfaceTag() (any, error) {
-	return rq.changeInterfaceTag(func(tags []string, name string) []string {
-		if slices.Contains(tags, name) {
-			return tags
-		}
-		return append(tags, name)
-	})
-}
-
-func (rq *request) removeInterfaceTag() (any, error) {
-	return rq.changeInterfaceTag(func(tags []string, name string) []string {
-		return slices.DeleteFunc(tags, func(other string) bool { return other == name })
-	})
-}
-
-func (rq *request) changeInterfaceTag(change func([]string, string) []string) (any, error) {
-	nic, err := rq.interfaceFor(mayAdmin)
-	if err != nil {
-		return nil, err
-	}
-	name := rq.data.get("tag")
-	if name == "" {
-		return nil, badRequest("No provided tag!")
-	}
-	nic.tags = change(slices.Clone(nic.tags), name)
-	return renderInterface(nic), nil
 }

@@ -312,31 +312,6 @@ func (rq *request) checkPorts(d *interfaceDraft) {
 	}
 }
 
-// createPhysical is PhysicalInterfaceForm of forms/interface.py.
-func (rq *request) createPhysical() (any, error) {
-	m := rq.nodeByID(rq.vars[0])
-	if m == nil {
-		return nil, notFound("Node")
-	}
-	if !rq.allowed(rq.user, m, interfacePermission(m, mayAdmin)) {
-		return nil, forbidden("")
-	}
-	if err := refuseInterfaces(m, "create"); err != nil {
-		return nil, err
-	}
-	rq.data = rq.data.without("parents")
-	d := rq.draft(m, NetworkPhysical, "parents")
-	if d.nic.name == "" {
-		d.nic.name = m.nextCardName()
-	}
-	rq.checkName(d.nic, d.errs)
-	rq.checkMAC(d.nic, d.errs)
-	if err := d.errs.err(); err != nil {
-		return nil, err
-	}
-	return rq.make(d), nil
-}
-
 // checkMAC complains about a network card's MAC address (PhysicalInterface.clean in models/interface.py).
 func (rq *request) checkMAC(nic *iface, errs formErrors) {
 	switch other := rq.interfaceByMAC(nic.mac); {
@@ -347,19 +322,6 @@ func (rq *request) checkMAC(nic *iface, errs formErrors) {
 	case other != nil && other != nic && other.kind == NetworkPhysical:
 		errs.add("mac_address", "This MAC address is already in use by %s (%s) on %s.", other.name, other.kind, other.machine.hostname)
 	}
-}
-
-// nextCardName is get_next_ifname of models/node.py.
-func (m *machine) nextCardName() string {
-	next := 0
-	for _, nic := range m.ifaces {
-		digits, is := strings.CutPrefix(nic.name, "eth")
-		digits = digits[:len(digits)-len(strings.TrimLeft(digits, "0123456789"))]
-		if n, err := strconv.Atoi(digits); is && err == nil {
-			next = max(next, n+1)
-		}
-	}
-	return "eth" + strconv.Itoa(next)
 }
 
 // make adds the interface to its machine. The parents of a bond and of a bridge lose their links; those of a bridge on

@@ -114,52 +114,6 @@ func (rq *request) deleteInterface() (any, error) {
 	return noContent{}, nil
 }
 
-// restoreNetworking makes a machine's interfaces what commissioning found: bonds, bridges and VLANs go; the boot
-// interface gets an AUTO link on the first subnet of its VLAN, the others are up (restore_network_interfaces and
-// set_initial_networking_configuration in models/node.py).
-func (rq *request) restoreNetworking() (any, error) {
-	m, err := rq.machineFor(mayAdmin)
-	if err != nil {
-		return nil, err
-	}
-	if m.status != statusReady && m.status != statusFailedTesting {
-		return nil, conflict("Machine must be in a ready or failed testing state to restore networking configuration")
-	}
-	if !m.commissioned {
-		return nil, textError(500, "No resources found from commissioning output")
-	}
-	before := joinAddrs(m.addresses())
-	for _, nic := range slices.Clone(m.ifaces) {
-		if nic.kind != NetworkPhysical {
-			rq.removeInterface(nic)
-			continue
-		}
-		for _, link := range slices.Clone(nic.links) {
-			rq.dropAddress(link)
-		}
-	}
-	m.gatewayLink = nil
-	for _, nic := range m.ifaces {
-		rq.linkAsFound(nic)
-	}
-	rq.publish(m, ChangeAddresses, before, joinAddrs(m.addresses()))
-	return rq.renderMachine(m), nil
-}
-
-// linkAsFound links an interface as after commissioning.
-func (s *Simulator) linkAsFound(nic *iface) {
-	if nic != nic.machine.bootIface() || nic.vlan == nil {
-		s.ensureLinkUp(nic)
-		return
-	}
-	at := slices.IndexFunc(s.db.subnets, func(sn *subnet) bool { return sn.vlan == nic.vlan })
-	if at < 0 {
-		s.addLink(nic, allocDHCP, nil, noAddress)
-		return
-	}
-	s.addLink(nic, allocAuto, s.db.subnets[at], noAddress)
-}
-
 // vlansOf returns the VLANs of the fabric of the path.
 func (rq *request) vlansOf() ([]*vlan, error) {
 	var out []*vlan
