@@ -85,6 +85,14 @@ func (w *world) recordWrites() (n int) {
 	return n
 }
 
+// switches switches a machine as a person at the rack does.
+func (w *world) switches(m *infrav1.MaasMachine, on bool) {
+	w.t.Helper()
+	if err := w.maas.SwitchPower(m.Spec.SystemID, on); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // A power blip changes nothing; a control plane that stays off leaves the record, and returns when it runs again.
 // Workers are never in it.
 func TestPowerOfControlPlanes(t *testing.T) {
@@ -96,23 +104,23 @@ func TestPowerOfControlPlanes(t *testing.T) {
 	w.node("md-0", false, infrav1.MaasMachineSpec{})
 	w.maas.ResetCalls()
 	for _, m := range []*infrav1.MaasMachine{first, second} {
-		w.control("machines/"+m.Spec.SystemID+"/power", `{"power": "off"}`)
+		w.switches(m, false)
 		w.refused(m, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 		w.poke(cluster)
 	}
 	for _, m := range []*infrav1.MaasMachine{first, second} {
-		w.control("machines/"+m.Spec.SystemID+"/power", `{"power": "on"}`)
+		w.switches(m, true)
 		w.eventually(m, "well", func() bool { return m.Status.Ready })
 	}
 	if now := w.endpoint(cluster); !slices.Equal(now, both) || w.recordWrites() != 0 {
 		t.Errorf("after a blip the endpoint leads to %v, with %d writes; want %v, none", now, w.recordWrites(), both)
 	}
-	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
+	w.switches(first, false)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 	w.offFor(first, 2*clusters.EndpointHold)
 	left := []string{clusters.EndpointAddress(second)}
 	w.await("the stopped control plane left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
-	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "on"}`)
+	w.switches(first, true)
 	w.await("the running control plane came back", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
 }
 
@@ -181,7 +189,7 @@ func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	first, second, both := w.pair(cluster)
-	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
+	w.switches(first, false)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 	w.offFor(first, clusters.EndpointHold-10*time.Second)
 	if now := w.endpoint(cluster); !slices.Equal(now, both) {

@@ -31,26 +31,11 @@ var stateNames = []string{
 	"failed_entering_rescue_mode", "exiting_rescue_mode", "failed_exiting_rescue_mode", "testing", "failed_testing",
 }
 
-// control calls the simulator's control API.
-func (w *world) control(path, body string) {
-	w.t.Helper()
-	address := strings.TrimSuffix(w.maasURL, "/MAAS") + "/control/" + path
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, address, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if _ = response.Body.Close(); response.StatusCode >= 300 {
-		w.t.Fatalf("%s: %s", path, response.Status)
-	}
-}
-
 func (w *world) setState(systemID, short string) {
 	w.t.Helper()
-	w.control("machines/"+systemID+"/status", fmt.Sprintf(`{"status": %q}`, short))
+	if err := w.maas.SetStatus(systemID, short); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // assessed waits until the status matches an assessment.
@@ -243,7 +228,7 @@ func TestDeletionOfAVMThatFailed(t *testing.T) {
 			w := newWorld(t)
 			w.provisioned(w.newCluster())
 			before := w.maas.State()
-			w.control("fail-next", fmt.Sprintf(`{"operation": %q}`, tc.operation))
+			w.failNext(tc.operation)
 			m := w.newMachine("m", false, tc.spec)
 			w.assessed(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
 			for range 2 {

@@ -53,8 +53,9 @@ func TestACopyHasTheSameAndIsSeparate(t *testing.T) {
 // What MAAS does with a machine that it takes to be on, and that is off, is done before anybody looks at the copy.
 func TestACopyKnowsWhatIsSwitchedOff(t *testing.T) {
 	b := newBed(t)
-	b.control(post, "machines/small/power", `{"power": "on"}`)
-	b.control(post, "machines/small/power", `{"power": "off", "unnoticed": true}`)
+	small := b.named("small").SystemID
+	b.must(b.SwitchPower(small, true))
+	b.must(b.onMachine(small, func(m *machine) error { m.running = false; return nil }))
 	there, err := b.Copy()
 	if err != nil {
 		t.Fatal(err)

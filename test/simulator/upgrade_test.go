@@ -70,9 +70,7 @@ func TestUpgradeKeepsTheMachinesOfVMs(t *testing.T) {
 
 func (b *bed) upgrade(version string) {
 	b.t.Helper()
-	if got := b.control(put, "version", `{"version": "`+version+`"}`); got.status != http.StatusNoContent {
-		b.t.Fatalf("upgrade to %s: %d %s", version, got.status, got.body)
-	}
+	b.must(b.Upgrade(version))
 }
 
 // parent is the machine that a machine is on, as MAAS has it.
