@@ -55,13 +55,6 @@ func (o oauth) with(name, value string) oauth {
 	return changed
 }
 
-// without is the same request with one parameter left out.
-func (o oauth) without(name string) oauth {
-	changed := maps.Clone(o)
-	delete(changed, name)
-	return changed
-}
-
 func (o oauth) header() string {
 	var fields []string
 	for _, name := range slices.Sorted(maps.Keys(o)) {

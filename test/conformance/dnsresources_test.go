@@ -77,24 +77,6 @@ func TestAddressesOfADNSResourceAreReservedForTheCaller(t *testing.T) {
 	})
 }
 
-func TestCreateDNSResourceByNameAndDomain(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		domain := m.defaultDomain(t)
-		for what, value := range map[string]string{"name": domain.str("name"), "id": domain.id("id")} {
-			name := uniqueName()
-			fqdn := name + "." + domain.str("name")
-			m.removeAfter(t, "dnsresources/", "fqdn", fqdn, "dnsresources/")
-			got := m.create(t, "dnsresources/", "name", name, "domain", value).object(t)
-			if got.str("fqdn") != fqdn {
-				t.Errorf("domain by %s: fqdn %q, want %q", what, got.str("fqdn"), fqdn)
-			}
-			if len(addressesOf(got)) != 0 {
-				t.Errorf("domain by %s: addresses %v, want none", what, addressesOf(got))
-			}
-		}
-	})
-}
-
 func TestDNSResourceOfAnAddressThatAMachineHas(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		vm := m.vm(t)
@@ -152,12 +134,8 @@ func TestCreateDNSResourceRefusals(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		domain := m.defaultDomain(t).str("name")
 		name := strings.TrimSuffix(m.newDNSResource(t).str("fqdn"), "."+domain)
-		t.Run("duplicate by fqdn", func(t *testing.T) {
+		t.Run("duplicate", func(t *testing.T) {
 			m.create(t, "dnsresources/", "fqdn", name+"."+domain).
-				refusesField(t, "__all__", "Labels must be unique within their zone.")
-		})
-		t.Run("duplicate by name", func(t *testing.T) {
-			m.create(t, "dnsresources/", "name", name, "domain", domain).
 				refusesField(t, "__all__", "Labels must be unique within their zone.")
 		})
 		t.Run("unknown domain", func(t *testing.T) {
@@ -213,17 +191,6 @@ func TestUpdateDNSResourceEmptiesIt(t *testing.T) {
 	})
 }
 
-func TestUpdateOfTheTTLKeepsTheAddress(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		first, _ := m.twoFreeAddresses(t)
-		made := m.newDNSResource(t, "ip_addresses", first)
-		got := m.put(t, "dnsresources/"+made.id("id")+"/", "address_ttl", "23").object(t)
-		if got.num("address_ttl") != 23 || !cmp.Equal(addressesOf(got), []string{first}) {
-			t.Errorf("address_ttl %v, addresses %v; want 23, %s still", got["address_ttl"], addressesOf(got), first)
-		}
-	})
-}
-
 func TestDeletedDNSResourceIsGone(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		made := m.newDNSResource(t)
@@ -246,36 +213,16 @@ func TestDeletedDNSResourcesAddresses(t *testing.T) {
 	})
 }
 
-func TestDNSResourcesAreFiltered(t *testing.T) {
+func TestDNSResourcesAreFoundByTheirName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		domain := m.defaultDomain(t).str("name")
-		made, other := m.newDNSResource(t), m.newDNSResource(t)
-		name := strings.TrimSuffix(made.str("fqdn"), "."+domain)
-		for _, query := range [][]string{{"fqdn", made.str("fqdn")}, {"name", name}, {"name", name, "domain", domain}} {
-			got := m.get(t, "dnsresources/", query...).list(t)
-			if len(got) != 1 || got[0].id("id") != made.id("id") {
-				t.Errorf("%v: %v, want %s alone", query, got, made.str("fqdn"))
-			}
+		made := m.newDNSResource(t)
+		m.newDNSResource(t)
+		if got := m.get(t, "dnsresources/", "fqdn", made.str("fqdn")).list(t); len(got) != 1 || got[0].id("id") != made.id("id") {
+			t.Errorf("%v, want %s alone", got, made.str("fqdn"))
 		}
-		all := m.get(t, "dnsresources/", "domain", domain).list(t)
-		if !has(all, "fqdn", made.str("fqdn")) || !has(all, "fqdn", other.str("fqdn")) {
-			t.Errorf("domain %s lists not both resources", domain)
-		}
-	})
-}
-
-func TestDNSResourcesOfAnUnknownNameAreNone(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
 		if got := m.get(t, "dnsresources/", "fqdn", uniqueName()+"."+m.defaultDomain(t).str("name")).list(t); len(got) != 0 {
 			t.Errorf("%v, want none", got)
 		}
-	})
-}
-
-func TestDNSResourcesOfAnUnknownDomainAreNotFound(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.get(t, "dnsresources/", "domain", "nosuch.test").
-			refuses(t, http.StatusNotFound, "No Domain matches the given query.")
 	})
 }
 
@@ -378,20 +325,6 @@ func TestAnFQDNMayEndWithADot(t *testing.T) {
 	})
 }
 
-// read in maasserver/api/dnsresources.py filters by whatever was sent, also by nothing, and by the type of records that
-// are no addresses.
-func TestDNSResourcesOfAnEmptyNameAreNone(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		first, _ := m.twoFreeAddresses(t)
-		m.newDNSResource(t, "ip_addresses", first)
-		for _, query := range [][]string{{"fqdn", ""}, {"name", ""}, {"rrtype", "A"}, {"rrtype", "a"}} {
-			if got := m.get(t, "dnsresources/", query...).list(t); len(got) != 0 {
-				t.Errorf("%v: %d resources, want none", query, len(got))
-			}
-		}
-	})
-}
-
 // save in maasserver/forms/dnsresource.py searches the subnet of any text between blanks.
 func TestDNSResourceOfWhatIsNoAddressIsAnInternalError(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
@@ -404,26 +337,6 @@ func TestDNSResourceOfWhatIsNoAddressIsAnInternalError(t *testing.T) {
 			if got := m.get(t, "dnsresources/", "fqdn", fqdn).list(t); len(got) != 0 {
 				t.Errorf("%q: %v was made all the same", text, got)
 			}
-		}
-	})
-}
-
-// validate_dnsresource_name in maasserver/models/dnsresource.py
-func TestDNSResourceNameIsOneLabel(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		domain := m.defaultDomain(t).str("name")
-		address, _ := m.twoFreeAddresses(t)
-		for _, name := range []string{uniqueName() + ".x", uniqueName() + "_x", "*.x"} {
-			m.removeAfter(t, "dnsresources/", "fqdn", name+"."+domain, "dnsresources/")
-			m.create(t, "dnsresources/", "name", name, "domain", domain, "ip_addresses", address).
-				refusesField(t, "__all__", "Invalid dnsresource name: "+name+".")
-			made := m.create(t, "dnsresources/", "name", name, "domain", domain).object(t)
-			if made.str("fqdn") != name+"."+domain {
-				t.Errorf("%s without addresses was made as %s", name, made.str("fqdn"))
-			}
-			m.put(t, "dnsresources/"+made.id("id")+"/", "ip_addresses", address).
-				refusesField(t, "__all__", "Invalid dnsresource name: "+name+".")
-			m.delete(t, "dnsresources/"+made.id("id")+"/")
 		}
 	})
 }

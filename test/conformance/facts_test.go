@@ -24,8 +24,6 @@ type facts struct {
 	imagesOnDisk bool
 	// imageNamesAsSent: uploaded images keep the part custom/ of their names.
 	imageNamesAsSent bool
-	// missingOAuthParameter are the statuses of a request whose OAuth header lacks a parameter.
-	missingOAuthParameter []int
 	// dnsDeleteFreesAddresses: deleting a DNS resource frees the addresses that were reserved only for it.
 	dnsDeleteFreesAddresses bool
 	// entitlements: users are in groups, which have entitlements; a refusal names the missing one. Before, a user is an
@@ -53,7 +51,6 @@ func factsOf(version capmaas.Version, vmHosts bool) facts {
 		lastDeployed:            from(3, 4, 0),
 		imagesOnDisk:            from(3, 5, 0),
 		imageNamesAsSent:        from(3, 8, 0),
-		missingOAuthParameter:   []int{http.StatusUnauthorized},
 		dnsDeleteFreesAddresses: from(3, 6, 1),
 		entitlements:            from(3, 8, 0),
 		tagsOfRacks:             !from(3, 5, 0),
@@ -64,7 +61,6 @@ func factsOf(version capmaas.Version, vmHosts bool) facts {
 	}
 	if from(3, 5, 0) {
 		f.machineKeys["error_description"] = "s"
-		f.missingOAuthParameter = []int{http.StatusUnauthorized, http.StatusBadRequest}
 	}
 	if vmHosts {
 		f.machineKeys["pod"], f.machineKeys["virtualmachine_id"] = "o?", "i?"

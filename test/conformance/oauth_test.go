@@ -4,7 +4,6 @@ package conformance
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,12 +30,6 @@ func TestSignedRequestIsTheKeysUser(t *testing.T) {
 		if name := m.signed(t, m.key.sign()).object(t).str("username"); name == "" {
 			t.Error("whoami has no username")
 		}
-	})
-}
-
-func TestRealmIsOptional(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
-		m.signed(t, m.key.sign().with("realm", "")).ok(t)
 	})
 }
 
@@ -72,13 +65,6 @@ func TestWrongSecretIsUnauthorized(t *testing.T) {
 	})
 }
 
-func TestOtherSignatureMethodIsUnauthorized(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
-		m.signed(t, m.key.sign().with("oauth_signature_method", "HMAC-SHA256")).
-			refusesSignature(t, "Signature method HMAC-SHA256 not supported")
-	})
-}
-
 func TestNonceCannotBeUsedTwice(t *testing.T) {
 	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		parameters := m.key.sign()
@@ -95,32 +81,9 @@ func TestOldTimestampIsUnauthorized(t *testing.T) {
 	})
 }
 
-func TestRecentTimestampPasses(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
-		recent := strconv.FormatInt(time.Now().Add(-200*time.Second).Unix(), 10)
-		m.signed(t, m.key.sign().with("oauth_timestamp", recent)).ok(t)
-	})
-}
-
 func TestFutureTimestampPasses(t *testing.T) {
 	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
 		future := strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)
 		m.signed(t, m.key.sign().with("oauth_timestamp", future)).ok(t)
 	})
-}
-
-func TestMissingOAuthParameterIsRefused(t *testing.T) {
-	for _, name := range []string{
-		"oauth_consumer_key", "oauth_token", "oauth_signature", "oauth_nonce", "oauth_timestamp",
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachThat(t, anyVersion, func(t *testing.T, m *maas) {
-				got := m.signed(t, m.key.sign().without(name))
-				if !slices.Contains(m.facts.missingOAuthParameter, got.status) {
-					t.Errorf("without %s: %d %s, want one of %v",
-						name, got.status, got.excerpt(), m.facts.missingOAuthParameter)
-				}
-			})
-		})
-	}
 }

@@ -17,48 +17,37 @@ const (
 )
 
 var (
-	dnsLabelPattern = regexp.MustCompile(`^` + dnsLabel + `$`)
-	domainPattern   = regexp.MustCompile(`^` + domainSpec + `$`)
+	domainPattern = regexp.MustCompile(`^` + domainSpec + `$`)
 	// MAAS accepts any character between the name and the domain.
 	fqdnPattern = regexp.MustCompile(`^(` + dnsLabel + `).(` + domainSpec + `)$`)
 	// specialNames stand for themselves.
 	specialNames = []string{"", "@", "*"}
 )
 
-// dnsTarget is the subject of a request for DNS resources: a name and a domain, each nil if it is not given.
+// dnsTarget is the subject of a request for DNS resources: a name and its domain; nil if it names none.
 type dnsTarget struct {
-	name   *string
+	name   string
 	domain *domain
 }
 
-func (t dnsTarget) selects(name string, d *domain) bool {
-	return (t.name == nil || *t.name == name) && (t.domain == nil || t.domain == d)
+func (t *dnsTarget) selects(name string, d *domain) bool {
+	return t == nil || t.name == name && t.domain == d
 }
 
-// dnsTarget reads name and domain, or fqdn if neither was sent.
-func (rq *request) dnsTarget(f form) (dnsTarget, error) {
-	var target dnsTarget
-	domainName, hasDomain := f.get("domain"), f.has("domain")
-	if f.has("name") {
-		name := f.get("name")
-		target.name = &name
+// dnsTarget reads fqdn, the way of four to name a resource that the provider uses.
+func (rq *request) dnsTarget(f form) (*dnsTarget, error) {
+	if !f.has("fqdn") {
+		return nil, nil
 	}
-	if target.name == nil && !hasDomain && f.has("fqdn") {
-		name, of, err := rq.separateFQDN(f.get("fqdn"))
-		if err != nil {
-			return target, err
-		}
-		target.name, domainName, hasDomain = &name, of, of != ""
+	name, of, err := rq.separateFQDN(f.get("fqdn"))
+	if err != nil || of == "" {
+		return &dnsTarget{name: name}, err
 	}
-	if hasDomain {
-		if target.domain = rq.domainBySpecifier(domainName); target.domain == nil {
-			return target, notFound("Domain")
-		}
-		if err := rq.need(viewGlobalEntities); err != nil {
-			return target, err
-		}
+	d := rq.domainBySpecifier(of)
+	if d == nil {
+		return nil, notFound("Domain")
 	}
-	return target, nil
+	return &dnsTarget{name, d}, rq.need(viewGlobalEntities)
 }
 
 // separateFQDN splits at the first dot, unless the whole is a domain of MAAS (separate_fqdn in
@@ -88,8 +77,7 @@ func (rq *request) listDNSResources() (any, error) {
 	}
 	out := []any{}
 	for _, d := range rq.db.dns {
-		// MAAS compares rrtype with its records of other kinds, which don't exist here.
-		if target.selects(d.name, d.domain) && !rq.query.has("rrtype") {
+		if target.selects(d.name, d.domain) {
 			out = append(out, renderDNSResource(d))
 		}
 	}
@@ -114,8 +102,8 @@ func recordTypes(addrs []*address) []string {
 }
 
 // pseudoRecords returns the names of machines and devices, which MAAS shows with id -1.
-func (rq *request) pseudoRecords(target dnsTarget) []any {
-	out, wanted := []any{}, strings.ToUpper(rq.query.get("rrtype"))
+func (rq *request) pseudoRecords(target *dnsTarget) []any {
+	out := []any{}
 	for _, m := range rq.nodes() {
 		if !target.selects(m.hostname, m.domain) {
 			continue
@@ -125,9 +113,6 @@ func (rq *request) pseudoRecords(target dnsTarget) []any {
 			kind := "A"
 			if ip.Is6() {
 				kind = "AAAA"
-			}
-			if rq.query.has("rrtype") && kind != wanted {
-				continue
 			}
 			records = append(records, object{
 				"id": -1, "rrtype": kind, "rrdata": ip.String(), "ttl": 30, "system_id": m.systemID, "node_type": m.nodeType(),
@@ -171,17 +156,18 @@ func (rq *request) createDNSResource() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	errs, r := formErrors{}, &dnsResource{domain: target.domain}
-	if target.name != nil {
-		r.name = *target.name
-	}
-	if r.name == "" {
+	if target == nil || target.domain == nil || target.name == "" {
+		errs := formErrors{}
 		errs.add("name", "This field is required.")
-	}
-	if r.domain == nil {
 		errs.add("domain", "This field is required.")
+		return nil, errs.err()
 	}
-	if r.ttl, err = rq.dnsForm(r, errs); err != nil {
+	r, errs := &dnsResource{name: target.name, domain: target.domain}, formErrors{}
+	if slices.ContainsFunc(rq.db.dns, func(o *dnsResource) bool { return o.name == r.name && o.domain == r.domain }) {
+		errs.add("__all__", "Labels must be unique within their zone.")
+	}
+	r.ttl = rq.ttl(errs)
+	if err := errs.err(); err != nil {
 		return nil, err
 	}
 	addrs, err := rq.dnsAddresses()
@@ -192,20 +178,6 @@ func (rq *request) createDNSResource() (any, error) {
 	rq.db.dns = append(rq.db.dns, r)
 	rq.setDNSAddresses(r, addrs)
 	return renderDNSResource(r), nil
-}
-
-// dnsForm adds the errors of the form of DNS resources to errs; it reads the TTL. Only a name of addresses must be one
-// label (clean in maasserver/forms/dnsresource.py and models/dnsresource.py).
-func (rq *request) dnsForm(r *dnsResource, errs formErrors) (*int, error) {
-	hasAddresses := rq.data.has("ip_addresses") || len(r.addrs) > 0
-	if hasAddresses && !slices.Contains(specialNames, r.name) && !dnsLabelPattern.MatchString(r.name) {
-		errs.add("__all__", "Invalid dnsresource name: %s.", r.name)
-	}
-	if slices.ContainsFunc(rq.db.dns, func(o *dnsResource) bool { return o.id != r.id && o.name == r.name && o.domain == r.domain }) {
-		errs.add("__all__", "Labels must be unique within their zone.")
-	}
-	ttl := rq.ttl(errs)
-	return ttl, errs.err()
 }
 
 func (rq *request) ttl(errs formErrors) *int {
@@ -219,20 +191,11 @@ func (rq *request) ttl(errs formErrors) *int {
 	return &seconds
 }
 
-// dnsAddresses parses the list of addresses, separated by blanks: by value, or by the id of one that MAAS knows.
-// Addresses that no user has have no id yet. MAAS does not check an id, and fails if it is wrong (save in
+// dnsAddresses parses the list of addresses, separated by blanks. Addresses that no user has have no id yet (save in
 // maasserver/forms/dnsresource.py).
 func (rq *request) dnsAddresses() ([]*address, error) {
 	var out []*address
 	for _, text := range strings.Fields(rq.data.get("ip_addresses")) {
-		if id, err := strconv.Atoi(text); err == nil && id >= 0 {
-			at := slices.IndexFunc(rq.db.addrs, func(a *address) bool { return a.id == id })
-			if at < 0 {
-				return nil, textError(http.StatusInternalServerError, "insert or update on table \"maasserver_dnsresource_ip_addresses\" violates foreign key constraint")
-			}
-			out = append(out, rq.db.addrs[at])
-			continue
-		}
 		ip, err := parseIP(text)
 		if err != nil {
 			return nil, notAnAddress(text)
@@ -304,28 +267,9 @@ func (rq *request) updateDNSResource() (any, error) {
 	if err := rq.need(editGlobalEntities); err != nil {
 		return nil, err
 	}
-	target, err := rq.dnsTarget(rq.data)
-	if err != nil {
-		return nil, err
-	}
-	changed := *r
-	if target.name != nil && *target.name != "" {
-		changed.name = *target.name
-	}
-	if target.domain != nil {
-		changed.domain = target.domain
-	}
-	ttl, err := rq.dnsForm(&changed, formErrors{})
-	if err != nil {
-		return nil, err
-	}
 	addrs, err := rq.dnsAddresses()
 	if err != nil {
 		return nil, err
-	}
-	r.name, r.domain = changed.name, changed.domain
-	if rq.data.has("address_ttl") {
-		r.ttl = ttl
 	}
 	if rq.data.has("ip_addresses") {
 		rq.setDNSAddresses(r, addrs)

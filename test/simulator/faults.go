@@ -5,7 +5,6 @@ package simulator
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 )
@@ -13,39 +12,37 @@ import (
 // Fault is a fault of calls to the API. Method, Endpoint and Op (empty: any) select the calls, the action fields what
 // happens, and the last fields how often (none: every time).
 type Fault struct {
-	ID string `json:"id,omitempty"`
+	ID string
 
-	Method   string `json:"method,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"` // a pattern as Call.Endpoint shows it
-	Op       string `json:"op,omitempty"`
+	Method   string
+	Endpoint string // a pattern as Call.Endpoint shows it
+	Op       string
 	// NoOp matches only calls without an operation: plain reads, creations, updates and deletions.
-	NoOp     bool   `json:"no_op,omitempty"`
-	SystemID string `json:"system_id,omitempty"`
+	NoOp     bool
+	SystemID string
 
 	// Status, with Body and Headers, is the response; the call is not executed.
-	Status  int               `json:"status,omitempty"`
-	Body    string            `json:"body,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
+	Status  int
+	Body    string
+	Headers map[string]string
 	// Late responds with Status after the call was executed, like a proxy before MAAS that timed out.
-	Late bool `json:"late,omitempty"`
+	Late bool
 	// Delay passes before anything else, in real time.
-	Delay Duration `json:"delay,omitempty"`
+	Delay Duration
 	// DropBefore closes the connection before the call is executed, DropAfter afterwards.
-	DropBefore bool `json:"drop_before,omitempty"`
-	DropAfter  bool `json:"drop_after,omitempty"`
+	DropBefore bool
+	DropAfter  bool
 	// Truncate sends half of the body and closes the connection; Garbage sends a 200 with invalid JSON.
-	Truncate bool `json:"truncate,omitempty"`
-	Garbage  bool `json:"garbage,omitempty"`
+	Truncate bool
+	Garbage  bool
 
-	// First is the number of matching calls that it affects; Every affects each n-th; Probability, from 0 to 1, some,
-	// by the seed.
-	First       int     `json:"first,omitempty"`
-	Every       int     `json:"every,omitempty"`
-	Probability float64 `json:"probability,omitempty"`
+	// First is the number of matching calls that it affects; Every affects each n-th.
+	First int
+	Every int
 
 	// Seen and Done count the calls that matched and those it affected.
-	Seen int `json:"seen"`
-	Done int `json:"done"`
+	Seen int
+	Done int
 }
 
 // AddFault adds a fault; id is its ID, or one made up.
@@ -120,9 +117,6 @@ func (f Fault) validate() error {
 	if f.Late && f.Status == 0 {
 		return fmt.Errorf("late without a status")
 	}
-	if f.Probability < 0 || f.Probability > 1 {
-		return fmt.Errorf("probability %v is not between 0 and 1", f.Probability)
-	}
 	if f.First < 0 || f.Every < 0 {
 		return fmt.Errorf("first and every must not be negative")
 	}
@@ -134,14 +128,11 @@ func (f Fault) validate() error {
 
 type faultSet struct {
 	mu   sync.Mutex
-	rng  *rand.Rand
 	next int
 	list []*Fault
 	// choose is called if no fault of the list happens.
 	choose func(Call) *Fault
 }
-
-func (fs *faultSet) init(seed int64) { fs.rng = rand.New(rand.NewPCG(uint64(seed), 0x6661756c)) }
 
 // match counts the call for each fault that it matches, and returns the first that happens, or nil.
 func (fs *faultSet) match(call Call) *Fault {
@@ -160,7 +151,7 @@ func (fs *faultSet) listed(call Call) (hit *Fault, choose func(Call) *Fault) {
 			continue
 		}
 		f.Seen++
-		if hit == nil && f.happens(fs.rng) {
+		if hit == nil && f.happens() {
 			f.Done++
 			once := *f
 			hit = &once
@@ -177,10 +168,7 @@ func (f *Fault) matches(call Call) bool {
 		(f.SystemID == "" || f.SystemID == call.SystemID)
 }
 
-func (f *Fault) happens(rng *rand.Rand) bool {
-	if f.Probability > 0 && rng.Float64() >= f.Probability {
-		return false
-	}
+func (f *Fault) happens() bool {
 	if f.Every > 0 && f.Seen%f.Every != 0 {
 		return false
 	}

@@ -102,38 +102,11 @@ func TestFaultsHappenAsOftenAsTheySay(t *testing.T) {
 	}
 }
 
-func TestProbabilityIsSeeded(t *testing.T) {
-	run := func(seed int64) []int {
-		b := newBedWith(t, testRegion, Options{Seed: seed})
-		if _, err := b.AddFault(Fault{Status: 500, Probability: 0.5}); err != nil {
-			t.Fatal(err)
-		}
-		return b.outcomes(40)
-	}
-	first := run(7)
-	if diff := cmp.Diff(first, run(7)); diff != "" {
-		t.Errorf("the same seed differs:\n%s", diff)
-	}
-	if cmp.Equal(first, run(8)) {
-		t.Error("another seed is the same")
-	}
-	failed := 0
-	for _, status := range first {
-		if status == 500 {
-			failed++
-		}
-	}
-	if failed < 8 || failed > 32 {
-		t.Errorf("%d of 40 calls failed at a probability of 0.5", failed)
-	}
-}
-
 func TestAddFaultRefusesNonsense(t *testing.T) {
 	b := newBed(t)
 	for name, fault := range map[string]Fault{
 		"no action":      {Op: "deploy"},
 		"no HTTP status": {Status: 42},
-		"probability":    {Status: 500, Probability: 2},
 		"negative count": {Status: 500, First: -1},
 		"op and no op":   {Status: 500, Op: "deploy", NoOp: true},
 	} {

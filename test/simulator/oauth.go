@@ -44,11 +44,6 @@ func (s *Simulator) verify(params map[string]string, key apiKey) error {
 	if key.token != params["oauth_token"] {
 		return unauthorized("Authorization Error: 'Invalid access token: " + params["oauth_token"] + "'")
 	}
-	method := params["oauth_signature_method"]
-	if method != "PLAINTEXT" {
-		return unauthorized(`Authorization Error: "Signature method ` + method +
-			` not supported try one of the following: PLAINTEXT, HMAC-SHA1"`)
-	}
 	if err := s.checkFreshness(params); err != nil {
 		return err
 	}

@@ -121,7 +121,6 @@ func blank(opts Options, version maas.Version, timings Timings, c clock.Clock) *
 		s.workers = make(chan struct{}, timings.Workers)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.faults.init(opts.Seed)
 	s.calls.init(c)
 	s.events.init()
 	return s
