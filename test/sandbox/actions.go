@@ -49,6 +49,11 @@ func WaitFor(ctx context.Context, what string, check func() (done bool, status s
 
 // ApplyYAML applies all documents, server-side. Objects without a namespace are applied in the namespace default.
 func (s *Sandbox) ApplyYAML(ctx context.Context, documents io.Reader) error {
+	return eachObject(documents, func(object *unstructured.Unstructured) error { return s.apply(ctx, object) })
+}
+
+// eachObject reads YAML documents; empty ones are passed over.
+func eachObject(documents io.Reader, do func(*unstructured.Unstructured) error) error {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(documents, 4096)
 	for {
 		object := &unstructured.Unstructured{}
@@ -62,7 +67,7 @@ func (s *Sandbox) ApplyYAML(ctx context.Context, documents io.Reader) error {
 		if len(object.Object) == 0 {
 			continue
 		}
-		if err := s.apply(ctx, object); err != nil {
+		if err := do(object); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -167,7 +168,7 @@ func (m *machines) sorted() []*directVM {
 func (m *machines) follow(ctx context.Context, ofMachines func() map[string]*lxd.Daemon) {
 	ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.done.Go(func() {
-		for pause(ctx, vmInterval) {
+		for process.Pause(ctx, vmInterval) {
 			now := ofMachines()
 			m.mutex.Lock()
 			maps.Copy(now, m.given)
@@ -190,7 +191,7 @@ func (m *machines) stop() {
 // watch looks at an LXD until that is removed. While nothing is known of its VMs they stay as they are.
 func (m *machines) watch(ctx context.Context, name string, daemon *lxd.Daemon) {
 	var server lxdclient.InstanceServer
-	for pause(ctx, vmInterval) {
+	for process.Pause(ctx, vmInterval) {
 		if daemon.Removed() {
 			m.see(daemon, nil)
 			return
@@ -380,17 +381,5 @@ func (m *machines) tell(to, about *directVM, change simulator.Change) {
 	m.logger.Info("A VM changed", "vm", about.Hostname, "lxd", about.VMHost, "change", change.Kind, "running", about.Running)
 	for _, fn := range subscribers {
 		fn(about.MachineSnapshot, change)
-	}
-}
-
-// pause waits. It reports whether the time passed before the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

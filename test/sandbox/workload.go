@@ -5,16 +5,12 @@ package sandbox
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,20 +30,9 @@ func (s *Sandbox) InstallPodNetwork(ctx context.Context, cluster client.ObjectKe
 
 // create makes the objects that are not there yet.
 func create(ctx context.Context, c client.Client, manifest []byte) error {
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(object)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
-	}
+	return eachObject(bytes.NewReader(manifest), func(object *unstructured.Unstructured) error {
+		return client.IgnoreAlreadyExists(c.Create(ctx, object))
+	})
 }
 
 // Greet runs two pods on two real nodes, unless they run already, and returns when each of them has got responses of both

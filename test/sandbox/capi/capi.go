@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
 const (
@@ -49,7 +50,6 @@ const (
 	clusterQPS   = 20
 	clusterBurst = 30
 	startTimeout = 3 * time.Minute
-	stopTimeout  = time.Minute
 )
 
 // Options are the environment of Cluster API.
@@ -240,19 +240,7 @@ func (p *Providers) Err() error {
 // Stop ends the providers.
 func (p *Providers) Stop() error {
 	p.cancel()
-	ended := make(chan struct{})
-	go func() {
-		p.done.Wait()
-		close(ended)
-	}()
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("the Cluster API providers have not ended after %s: %w", stopTimeout, context.DeadlineExceeded)
-	}
+	return process.AwaitEnd("the Cluster API providers", &p.done)
 }
 
 // awaitWebhooks waits until they respond, or what serves them has failed.

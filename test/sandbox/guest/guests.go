@@ -34,11 +34,9 @@ import (
 	inmemory "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/runtime"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/network"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
-
-// stopTimeout bounds Stop.
-const stopTimeout = time.Minute
 
 // powerInterval is how often machines are checked for power that was switched without MAAS.
 const powerInterval = 250 * time.Millisecond
@@ -164,7 +162,7 @@ func (g *Guests) observe(ctx context.Context, m simulator.MachineSnapshot, delet
 
 // watchPower detects power that is switched outside of MAAS, for which MAAS sends no notification.
 func (g *Guests) watchPower(ctx context.Context) {
-	for pause(ctx, powerInterval) {
+	for process.Pause(ctx, powerInterval) {
 		g.observing.Lock()
 		for _, h := range g.all() {
 			if m, ok := g.machines.Machine(h.systemID); ok && installedIn(m) {
@@ -198,19 +196,7 @@ func (g *Guests) Stop() error {
 		h.powerOff()
 		h.leave()
 	}
-	ended := make(chan struct{})
-	go func() {
-		g.done.Wait()
-		close(ended)
-	}()
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("guests have not ended after %s: %w", stopTimeout, context.DeadlineExceeded)
-	}
+	return process.AwaitEnd("guests", &g.done)
 }
 
 // Dial connects to a port of the machine that has an address. API servers listen, and what LXD's network has.

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -178,7 +179,7 @@ func (h *host) join(ctx context.Context, run installer, m simulator.MachineSnaps
 			said = err.Error()
 			h.logger.Info("The installer waits", "command", run.String(), "reason", said)
 		}
-		if !pause(ctx, retryInterval) {
+		if !process.Pause(ctx, retryInterval) {
 			return nil, ctx.Err()
 		}
 	}
@@ -202,7 +203,7 @@ func (h *host) awaitEndpoint(ctx context.Context, m *member) error {
 			said = err.Error()
 			h.logger.Info("The kubelet can't register its node", "reason", said)
 		}
-		if !pause(ctx, retryInterval) {
+		if !process.Pause(ctx, retryInterval) {
 			return ctx.Err()
 		}
 	}
@@ -258,18 +259,6 @@ func (h *host) apiServer() *apiServer {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	return h.server
-}
-
-// pause waits. It reports whether the time passed before the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // announces reports whether the machine would take the virtual IP, if no other did.

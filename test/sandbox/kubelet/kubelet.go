@@ -40,14 +40,15 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
 // NodeName is the name of the node where Options have none.
 const NodeName = "sandbox"
 
 const (
-	loopback    = "127.0.0.1"
-	stopTimeout = 60 * time.Second
+	loopback = "127.0.0.1"
 	// resync is how often pods that could not be bound are checked again.
 	resync = 10 * time.Second
 )
@@ -244,19 +245,7 @@ func (k *Kubelet) Stop() error {
 	for _, factory := range k.factories {
 		factory.Shutdown()
 	}
-	ended := make(chan struct{})
-	go func() {
-		k.done.Wait()
-		close(ended)
-	}()
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("pods have not ended after %s: %w", stopTimeout, context.DeadlineExceeded)
-	}
+	return process.AwaitEnd("pods", &k.done)
 }
 
 // Container is one container that was started here.

@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
 // eager is how often a probe that has not succeeded yet is tried; people are waiting.
@@ -43,7 +45,7 @@ func (c *container) probe(ctx context.Context) {
 // await tries a probe until it succeeds once.
 func (c *container) await(ctx context.Context, probe *corev1.Probe) bool {
 	for !c.check(ctx, probe) {
-		if !pause(ctx, eager) {
+		if !process.Pause(ctx, eager) {
 			return false
 		}
 	}
@@ -57,7 +59,7 @@ func (c *container) watchProbe(ctx context.Context, probe *corev1.Probe, tell fu
 	}
 	tell(true)
 	failures := int32(0)
-	for pause(ctx, seconds(probe.PeriodSeconds, 10)) {
+	for process.Pause(ctx, seconds(probe.PeriodSeconds, 10)) {
 		if c.check(ctx, probe) {
 			failures = 0
 			tell(true)
@@ -130,18 +132,6 @@ func (c *container) probeURL(get *corev1.HTTPGetAction) (string, error) {
 		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(loopback, strconv.Itoa(int(port))) + get.Path, nil
-}
-
-// pause waits. It reports whether the time passed before the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 func orDefault(value, fallback int32) int32 {
