@@ -197,7 +197,15 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 	m := s.newMachine(name)
 	m.architecture = orDefault(g.Architecture, "amd64/generic")
 	m.cpuCount, m.cpuSpeed, m.memory = g.Cores, g.CPUSpeed, g.Memory
-	m.zone, m.pool = s.zoneByName(orDefault(g.Zone, "default")), s.poolByName(orDefault(g.Pool, "default"))
+	if m.zone = s.zoneByName(orDefault(g.Zone, "default")); m.zone == nil {
+		return fmt.Errorf("machine %s: no zone %q", name, g.Zone)
+	}
+	if m.pool = s.poolByName(orDefault(g.Pool, "default")); m.pool == nil {
+		return fmt.Errorf("machine %s: no pool %q", name, g.Pool)
+	}
+	if err := g.StorageExtra.validate(); err != nil {
+		return fmt.Errorf("machine %s: %w", name, err)
+	}
 	if g.Domain != "" {
 		if m.domain = s.domainByName(g.Domain); m.domain == nil {
 			return fmt.Errorf("machine %s: no domain %q", name, g.Domain)
@@ -221,6 +229,9 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 	}
 	for i, nic := range nics {
 		sn := s.subnetBySpecifier(orDefault(nic.Subnet, s.db.subnets[0].cidr.String()))
+		if sn == nil {
+			return fmt.Errorf("machine %s: no subnet %q", name, nic.Subnet)
+		}
 		s.addInterface(m, orDefault(nic.Name, fmt.Sprintf("enp%ds0", i+1)), metalMACPrefix, sn)
 	}
 	if err := s.startAs(m, g.Status); err != nil {
@@ -234,7 +245,10 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 func (s *Simulator) startAs(m *machine, short string) error {
 	m.status = statusReady
 	if short != "" {
-		m.status, _ = statusByShortName(short)
+		known := false
+		if m.status, known = statusByShortName(short); !known {
+			return fmt.Errorf("machine %s: status %q is none of MAAS's", m.hostname, short)
+		}
 	}
 	m.powerState, m.netboot = "off", true
 	if m.status != statusNew {

@@ -5,9 +5,7 @@ package simulator
 import (
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -157,7 +155,7 @@ type RegionStoragePool struct {
 	Size int    `json:"size"`           // GB (10^9 bytes)
 }
 
-// LoadRegion reads a region description in YAML. Unknown keys, names and values are errors that name them.
+// LoadRegion reads a region description in YAML. Unknown keys are errors that name them, and so are unknown names for New.
 func LoadRegion(r io.Reader) (*Region, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -168,9 +166,6 @@ func LoadRegion(r io.Reader) (*Region, error) {
 		return nil, fmt.Errorf("reading the region description: %w", err)
 	}
 	region.setDefaults()
-	if err := region.validate(); err != nil {
-		return nil, fmt.Errorf("region description: %w", err)
-	}
 	return region, nil
 }
 
@@ -202,148 +197,4 @@ func (g RegionMachine) hostnames() []string {
 		names = append(names, fmt.Sprintf("%s%d", g.Prefix, i+1))
 	}
 	return names
-}
-
-func (r *Region) validate() error {
-	zones, pools := namedSet(r.Zones, "default"), namedSet(r.Pools, "default")
-	seen := map[string]bool{}
-	for _, g := range r.Groups {
-		if err := r.validateMachine(g, zones, pools, seen); err != nil {
-			return err
-		}
-	}
-	for _, h := range r.VMHosts {
-		if err := r.validateVMHost(h, zones, pools, seen); err != nil {
-			return err
-		}
-	}
-	for _, s := range r.Subnets {
-		if err := s.validate(); err != nil {
-			return err
-		}
-	}
-	for _, u := range r.Users {
-		for _, key := range u.Keys {
-			if strings.Count(key, ":") != 2 {
-				return fmt.Errorf("user %s: an API key has three parts, consumer:token:secret", u.Name)
-			}
-		}
-		for _, e := range u.Entitlements {
-			valid := maasEntitlements
-			if e.Pool != "" {
-				valid = poolEntitlements
-			}
-			if !slices.Contains(valid, entitlement(e.Name)) {
-				return fmt.Errorf("user %s: there is no entitlement %q there", u.Name, e.Name)
-			}
-			if err := validatePlace("user "+u.Name, "", e.Pool, zones, pools); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (r *Region) validateMachine(g RegionMachine, zones, pools, seen map[string]bool) error {
-	names := g.hostnames()
-	if len(names) == 0 {
-		return fmt.Errorf("a machine group has neither name, names nor count")
-	}
-	for _, name := range names {
-		if seen[name] {
-			return fmt.Errorf("machine %s: the hostname is taken", name)
-		}
-		seen[name] = true
-	}
-	if g.Status != "" {
-		if _, ok := statusByShortName(g.Status); !ok {
-			return fmt.Errorf("machine %s: status %q is none of MAAS's", names[0], g.Status)
-		}
-	}
-	if g.Cores <= 0 || g.Memory <= 0 {
-		return fmt.Errorf("machine %s: cores and memory must be positive", names[0])
-	}
-	if err := g.StorageExtra.validate(); err != nil {
-		return fmt.Errorf("machine %s: %w", names[0], err)
-	}
-	if err := r.validateNICs("machine "+names[0], g.NICs); err != nil {
-		return err
-	}
-	return validatePlace("machine "+names[0], g.Zone, g.Pool, zones, pools)
-}
-
-func (r *Region) validateVMHost(h RegionVMHost, zones, pools, seen map[string]bool) error {
-	if h.Name == "" || seen[h.Name] {
-		return fmt.Errorf("VM host %q: the name is empty or taken", h.Name)
-	}
-	seen[h.Name] = true
-	if h.Cores <= 0 || h.Memory <= 0 {
-		return fmt.Errorf("VM host %s: cores and memory must be positive", h.Name)
-	}
-	if h.Subnet != "" && !r.hasSubnet(h.Subnet) {
-		return fmt.Errorf("VM host %s: no subnet %q", h.Name, h.Subnet)
-	}
-	if err := r.validateNICs("VM host "+h.Name, h.NICs); err != nil {
-		return err
-	}
-	return validatePlace("VM host "+h.Name, h.Zone, h.Pool, zones, pools)
-}
-
-func (r *Region) validateNICs(what string, nics []RegionNIC) error {
-	for _, nic := range nics {
-		if nic.Subnet != "" && !r.hasSubnet(nic.Subnet) {
-			return fmt.Errorf("%s: no subnet %q", what, nic.Subnet)
-		}
-	}
-	return nil
-}
-
-func (r *Region) hasSubnet(name string) bool {
-	for _, s := range r.Subnets {
-		if s.Name == name || s.CIDR == name {
-			return true
-		}
-	}
-	return false
-}
-
-func (s RegionSubnet) validate() error {
-	prefix, err := netip.ParsePrefix(s.CIDR)
-	if err != nil {
-		return fmt.Errorf("subnet %q: %w", s.CIDR, err)
-	}
-	if prefix.Masked() != prefix {
-		return fmt.Errorf("subnet %s: host bits are set", s.CIDR)
-	}
-	for _, rng := range append(append([]RegionRange{}, s.DynamicRanges...), s.Reserved...) {
-		start, err1 := netip.ParseAddr(rng.Start)
-		end, err2 := netip.ParseAddr(rng.End)
-		if err1 != nil || err2 != nil || end.Less(start) || !prefix.Contains(start) || !prefix.Contains(end) {
-			return fmt.Errorf("subnet %s: %s-%s is no range of it", s.CIDR, rng.Start, rng.End)
-		}
-	}
-	if s.Gateway != "" {
-		if _, err := netip.ParseAddr(s.Gateway); err != nil {
-			return fmt.Errorf("subnet %s: gateway: %w", s.CIDR, err)
-		}
-	}
-	return nil
-}
-
-func validatePlace(what, zone, pool string, zones, pools map[string]bool) error {
-	if zone != "" && !zones[zone] {
-		return fmt.Errorf("%s: no zone %q", what, zone)
-	}
-	if pool != "" && !pools[pool] {
-		return fmt.Errorf("%s: no pool %q", what, pool)
-	}
-	return nil
-}
-
-func namedSet(items []RegionNamed, always string) map[string]bool {
-	set := map[string]bool{always: true}
-	for _, item := range items {
-		set[item.Name] = true
-	}
-	return set
 }

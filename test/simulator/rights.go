@@ -30,13 +30,6 @@ const (
 // poolEntitlements can be given for one resource pool.
 var poolEntitlements = []entitlement{editMachines, deployMachines, viewMachines, viewAvailableMachines}
 
-// maasEntitlements can be given for all of MAAS, in the order in which it lists them.
-var maasEntitlements = append(slices.Clone(poolEntitlements), editGlobalEntities, viewGlobalEntities, "can_edit_controllers",
-	viewControllers, editIdentities, viewIdentities, "can_edit_configurations", "can_view_configurations",
-	"can_edit_notifications", "can_view_notifications", editBootEntities, viewBootEntities, "can_edit_license_keys",
-	"can_view_license_keys", viewDevices, viewIPAddresses, "can_view_dnsrecords", "can_edit_operations",
-	"can_view_operations")
-
 // implies reports whether who has the entitlement has the other one, too (00001_add_model.go in maasopenfga). Who may
 // deploy machines does not see any by that.
 func (e entitlement) implies(other entitlement) bool {

@@ -78,9 +78,6 @@ func New(region *Region, opts Options) (*Simulator, error) {
 func newSimulator(region *Region, opts Options, c clock.Clock) (*Simulator, error) {
 	described := *region
 	described.setDefaults()
-	if err := described.validate(); err != nil {
-		return nil, fmt.Errorf("region description: %w", err)
-	}
 	region = &described
 	version, err := ParseVersion(opts.Version)
 	if err != nil {
