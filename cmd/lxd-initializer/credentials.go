@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -27,7 +29,8 @@ func (c credentials) config() (maas.Config, error) {
 	if c.fromFile {
 		key, err := os.ReadFile(c.apiKey)
 		if err != nil {
-			return maas.Config{}, &maas.ConfigError{Field: "apiKey", Problem: err.Error()}
+			// The path is not shown: it may be a key that was given by mistake.
+			return maas.Config{}, &maas.ConfigError{Field: "apiKey", Problem: fmt.Sprintf("its file: %v", errors.Unwrap(err))}
 		}
 		given.APIKey = strings.TrimSpace(string(key))
 	}

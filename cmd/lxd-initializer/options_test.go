@@ -4,10 +4,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,6 +169,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}{
 		{"nothing is set", map[string]string{"NODE_NAME": "", "MAAS_ENDPOINT": "", "MAAS_API_KEY": ""}, nil, []string{"NODE_NAME", "MAAS_ENDPOINT", "MAAS_API_KEY"}},
 		{"no key file", nil, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY"}},
+		{"a key for its file", nil, []string{"--maas-api-key-file=in:by:hush"}, []string{"MAAS_API_KEY"}},
 		{"a directory for a key file", nil, []string{"--maas-api-key-file=" + nothing}, []string{"MAAS_API_KEY"}},
 		{"flag", nil, []string{"--storage-size=0", "--zone=a/b"}, []string{"ZONE", "STORAGE_SIZE"}},
 		{"one socket is no path", map[string]string{"LXD_SOCKET": "/run/lxd.socket,unix.socket"}, nil, []string{"LXD_SOCKET"}},
@@ -187,6 +190,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		_, err := parse(env, c.args...)
 		if diff := cmp.Diff(c.want, names(err)); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
+		}
+		if strings.Contains(fmt.Sprint(err), "hush") {
+			t.Errorf("%s: the error has the key: %v", c.name, err)
 		}
 	}
 }

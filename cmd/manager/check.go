@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -109,7 +112,7 @@ func checkKubernetes(context.Context, options) (string, error) {
 func checkMAAS(ctx context.Context, opts options) (string, error) {
 	config, err := opts.reconcile.Credentials.Read()
 	switch {
-	case err != nil && config.Endpoint == "" && config.APIKey == "":
+	case err != nil && !isGiven(opts.reconcile.Credentials.Dir):
 		return err.Error(), nil // Each MaasCluster has to name a Secret.
 	case err != nil:
 		return "", err
@@ -162,4 +165,12 @@ func uses(ctx context.Context, api *maas.Client) (string, error) {
 			"(docs/security.md)")
 	}
 	return "which is for: " + strings.Join(list.Each(may, func(f rights.Finding) string { return f.What }), "; "), nil
+}
+
+// isGiven reports whether the manager has a file of credentials, which may be unreadable.
+func isGiven(dir string) bool {
+	return slices.ContainsFunc([]string{"config/maasEndpoint", "credentials/apiKey"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }

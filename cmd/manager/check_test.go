@@ -73,6 +73,9 @@ func serveKubernetes(t *testing.T, served map[string][]string) {
 	t.Setenv("KUBECONFIG", kubeconfig)
 }
 
+// unreadable is a file that can't be read: a directory.
+const unreadable = "unreadable"
+
 // configDir makes a directory with the files that are not empty.
 func configDir(t *testing.T, endpoint, key string) string {
 	t.Helper()
@@ -83,6 +86,12 @@ func configDir(t *testing.T, endpoint, key string) string {
 		}
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700); err != nil {
 			t.Fatal(err)
+		}
+		if content == unreadable {
+			if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			continue
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -119,6 +128,7 @@ func TestCheckTestsKubernetesAndMAAS(t *testing.T) {
 		"no Cluster API":     {without("Cluster"), url, adminKey, 1, []string{"FAILED Kubernetes", "Cluster is not served"}},
 		"key without a URL":  {needed, "", adminKey, 1, []string{"ok     Kubernetes", "FAILED MAAS", "config/maasEndpoint"}},
 		"URL without a key":  {needed, url, "", 1, []string{"FAILED MAAS", "credentials/apiKey"}},
+		"unreadable files":   {needed, unreadable, unreadable, 1, []string{"FAILED MAAS", "config/maasEndpoint", "credentials/apiKey"}},
 		"wrong key":          {needed, url, "wrong:token:hush", 1, []string{"FAILED MAAS", "MAAS refuses the API key: "}},
 		"no administrator":   {needed, url, userKey, 1, []string{"FAILED MAAS", "guest is no administrator"}},
 		"MAAS is away":       {needed, unreachable.URL + "/MAAS", adminKey, 1, []string{"FAILED MAAS", unreachable.URL}},
