@@ -413,33 +413,6 @@ images: [{name: ubuntu/jammy}]
 vm_hosts: [{name: lxd-a, cores: 64, memory: 262144, storage_pools: [{name: default, type: zfs, size: 2000}]}]
 `
 
-func TestVMsDeletedTogetherCostOneRefresh(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneHost + "timings: {refresh: 3000s}\n" })
-	w.provisioned(w.newCluster())
-	const number = 8
-	machines := make([]*infrav1.MaasMachine, number)
-	for i := range machines {
-		machines[i] = w.newMachine(fmt.Sprint("md-", i), false, vm)
-	}
-	for _, m := range machines {
-		w.deployed(m)
-	}
-	w.maas.ResetCalls()
-	w.stopManager() // So that it sees all deletions at once.
-	for _, m := range machines {
-		w.beginDeletion(m)
-	}
-	w.startManager()
-	for _, m := range machines {
-		w.goes(m)
-	}
-	if n := w.count("refresh"); n < 1 || n > number/2 { // A slow manager does not see all deletions at once.
-		t.Errorf("MAAS looked %d times at the host of %d VMs", n, number)
-	}
-	w.noVMs()
-}
-
 // A refresh of a host on which a VM is being composed would register the VM, and commission it.
 func TestVMsAreComposedAndVerifiedOnOneHostAtATime(t *testing.T) {
 	t.Parallel()
