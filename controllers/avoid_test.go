@@ -11,14 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
-	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // later is a clock that a test sets forward.
@@ -123,62 +121,6 @@ func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 			w.await("the other is given back", m, func(context.Context) bool { return w.acquiredMachines() == 1 })
 		})
 	}
-}
-
-func TestHostsThatFailedAreLeftAloneAndTriedAgain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	_, clock := w.machineService(cluster)
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "compose", Status: http.StatusServiceUnavailable, Body: "Failed talking to pod", First: 3}); err != nil {
-		t.Fatal(err)
-	}
-	m := w.newMachine("m", false, vm)
-	for range 3 {
-		w.triedAgainOrRefused(m)
-	}
-	w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
-	message := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition)
-	if at := until(t, message); at.Before(clock.now()) || at.After(clock.now().Add(time.Hour)) {
-		t.Errorf("at %v the hosts are left alone until %v", clock.now(), at)
-	}
-	hosts := map[string]bool{}
-	for _, call := range w.maas.Calls().Log {
-		if call.Op == "compose" {
-			hosts[call.Path] = true
-		}
-	}
-	if len(hosts) != 3 {
-		t.Errorf("three tries were made on %v", hosts)
-	}
-	w.poke(m)
-	w.poke(m)
-	w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
-	if again := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition); again != message {
-		t.Errorf("the condition was %q, and is now %q", message, again)
-	}
-	clock.pass(time.Hour)
-	w.poke(m)
-	w.deployed(m)
-}
-
-// triedAgainOrRefused triggers reconciles of a VM that does not exist yet until it reports why, after the settle time.
-func (w *world) triedAgainOrRefused(m *infrav1.MaasMachine) {
-	w.t.Helper()
-	composed := func() (n int) {
-		for _, call := range w.maas.Calls().Log {
-			if call.Op == "compose" {
-				n++
-			}
-		}
-		return n
-	}
-	before := composed()
-	w.await("it is composed once more, or no host is left", m, func(ctx context.Context) bool {
-		w.nudge(m)
-		return composed() > before || w.sees(ctx, m) == nil && conditions.GetReason(m, infrav1.LXDHostSelectedCondition) == infrav1.NoHostAvailableReason
-	})
 }
 
 // After a call that never reached MAAS there is nothing to wait for.
