@@ -169,26 +169,6 @@ func TestLifeOfABareMetalMachine(t *testing.T) {
 	w.unchanged(before)
 }
 
-// TestControlPlanesAreSpread makes three at once: parallel placements must know of each other.
-func TestControlPlanesAreSpread(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	hosts := map[string]bool{}
-	var machines []*infrav1.MaasMachine
-	for i := range 3 {
-		machines = append(machines, w.newMachine(fmt.Sprintf("cp-%d", i), true, vm))
-	}
-	for _, m := range machines {
-		w.deployed(m)
-		hosts[m.Status.LXDHost] = true
-	}
-	if len(hosts) != 3 {
-		t.Errorf("three control planes are on %v:\n%s", hosts, w.machines())
-	}
-}
-
 // TestLostAnswers cuts the connection at the first call of each kind in a machine's life, before and after the call
 // took effect. In each case one machine is acquired, and none is left behind.
 func TestLostAnswers(t *testing.T) {
