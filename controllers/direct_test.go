@@ -519,54 +519,6 @@ func (l *losing) between(lxd http.Handler) http.Handler {
 	})
 }
 
-// One list of their host proves that all are gone, and each costs four calls beside it.
-func TestVMsOnAnLXDHostDeletedTogetherCostOneList(t *testing.T) {
-	t.Parallel()
-	const number = 4
-	var ofOne, lists atomic.Int32
-	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts)
-	w.addLXDHost(server.Behind(t, func(lxd http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case strings.HasPrefix(r.URL.Path, "/1.0/instances/"), strings.HasPrefix(r.URL.Path, "/1.0/operations/"):
-				ofOne.Add(1)
-			case r.Method == http.MethodGet && r.URL.Path == "/1.0/instances" && !r.URL.Query().Has("recursion"):
-				lists.Add(1)
-			}
-			lxd.ServeHTTP(w, r)
-		})
-	}), "host-a", "zone-a", func(h *infrav1.LXDHost) {
-		h.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
-	})
-	w.provisioned(w.newCluster())
-	machines := make([]*infrav1.MaasMachine, number)
-	for i := range machines {
-		machines[i] = w.newMachine(fmt.Sprint("md-", i), false, vm)
-	}
-	for _, m := range machines {
-		w.deployed(m)
-	}
-	w.stopManager() // So that it sees all deletions at once.
-	for _, m := range machines {
-		w.beginDeletion(m)
-	}
-	ofOne.Store(0)
-	w.startManager()
-	for _, m := range machines {
-		w.goes(m)
-	}
-	if n := lists.Load(); n < 1 || n > number/2 { // A slow manager does not see all deletions at once.
-		t.Errorf("the host of %d VMs was asked for %d lists", number, n)
-	}
-	if n := ofOne.Load(); n != 4*number {
-		t.Errorf("LXD got %d calls for the deletion of %d VMs", n, number)
-	}
-	if got := server.VMs(t); len(got) > 0 {
-		t.Errorf("LXD has %v", got)
-	}
-}
-
 // A deletion that was lost may come late, and would hit the VM of the next MaasMachine of the name: nothing is repeated,
 // and the MaasMachine stays, whether the host still has the VM or not. After the settle time the host is asked.
 func TestALostDeletionOfAVMHoldsItsName(t *testing.T) {
