@@ -453,39 +453,6 @@ func testSpareVM(t *testing.T, said *api.Operation) {
 	w.unchanged(before)
 }
 
-// LXD needs longer for an image than it lets its clients wait. The VM is made once, with all that is sent to it afterwards.
-func TestAVMThatLXDNeedsLongForIsMadeOnce(t *testing.T) {
-	t.Parallel()
-	server := directhost.Start(t)
-	var made, waited atomic.Int32
-	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case r.Method == http.MethodPost && r.URL.Path == "/1.0/instances":
-				made.Add(1)
-			case strings.HasSuffix(r.URL.Path, "/wait") && waited.Add(1) == made.Load():
-				lxd.ServeHTTP(httptest.NewRecorder(), r)
-				busy := api.Operation{ID: "busy", StatusCode: api.Running, Status: api.Running.String()}
-				_ = json.NewEncoder(w).Encode(api.ResponseRaw{Type: api.SyncResponse, Metadata: busy})
-				return
-			}
-			lxd.ServeHTTP(w, r)
-		})
-	})
-	w := newWorld(t, withLXDHosts)
-	w.addLXDHost(behind, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
-	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) {
-		s.LXDConfig = &infrav1.LXDMachineConfig{Disks: []infrav1.LXDDisk{{Size: "1"}}}
-	}))
-	w.deployed(m)
-	if n := made.Load(); n != 1 {
-		t.Errorf("LXD was asked for it %d times", n)
-	}
-	w.hasDevices(server, m.Status.Hostname, map[string]string{"root": "disk", "eth0": "nic", "disk1": "disk", "cloud-init": "disk"})
-	w.delete(m)
-}
-
 // losing loses a host's deletions of VMs until it is over, before or after they take effect, and counts all deletions.
 type losing struct {
 	phase        simulator.Phase
