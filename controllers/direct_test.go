@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -188,30 +187,6 @@ func (w *world) hasDevices(server *directhost.Host, name string, want map[string
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.t.Errorf("the devices of VM %s differ (-want +got):\n%s", name, diff)
-	}
-}
-
-// Without a static address, MAAS gives the VM one of the subnet on its VLAN. A host that is cordoned gets no VM.
-func TestVMsGoToLXDHostsThatAreSchedulable(t *testing.T) {
-	t.Parallel()
-	server := directhost.Start(t)
-	w := newWorld(t, withLXDHosts)
-	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, vm)
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NoHostAvailableReason)
-	if got := server.VMs(t); len(got) > 0 {
-		t.Errorf("LXD has %v", got)
-	}
-	before := host.DeepCopy()
-	host.Spec.Unschedulable = false
-	if err := w.client.Patch(t.Context(), host, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
-	w.deployed(m)
-	if got := m.Status.Addresses; !slices.ContainsFunc(got, func(a clusterv1.MachineAddress) bool { return strings.HasPrefix(a.Address, "10.77.0.") }) {
-		t.Errorf("the addresses are %v", got)
 	}
 }
 
