@@ -3,8 +3,6 @@
 package controllers
 
 import (
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -17,57 +15,6 @@ import (
 // vmWith returns a spec of a VM with an lxdConfig.
 func vmWith(config infrav1.LXDMachineConfig) infrav1.MaasMachineSpec {
 	return withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &config })
-}
-
-func TestHostsThatCannotTakeAVMAreNotAskedTo(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		spec infrav1.MaasMachineSpec
-		prep func(*world)
-		text string
-	}{
-		"without the bridge": {
-			vmWith(infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Bridge: "nosuch"}}), func(*world) {}, "3 without bridge nosuch (lxd-a, lxd-b, lxd-c)",
-		},
-		"not in the subnet": {
-			vmWith(infrav1.LXDMachineConfig{Network: infrav1.LXDNetwork{Devices: []infrav1.LXDNetworkDevice{{Name: "eth0", Subnet: "10.99.0.0/24"}}}}),
-			func(*world) {}, "3 without an address in subnet 10.99.0.0/24 (lxd-a, lxd-b, lxd-c)",
-		},
-		"on machines without power": {
-			withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-b" }),
-			func(w *world) {
-				w.maasCall(http.MethodPost, "machines/"+w.hostMachine("lxd-b")+"/?op=power_off", url.Values{})
-			}, "1 on a machine that is powered off (lxd-b)",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			tc.prep(w)
-			m := w.newMachine("m", true, tc.spec)
-			w.refused(m, infrav1.LXDHostSelectedCondition, infrav1.NoHostAvailableReason)
-			if got := conditions.GetMessage(m, infrav1.LXDHostSelectedCondition); !strings.Contains(got, tc.text) {
-				t.Errorf("the message is %q, want it to contain %q", got, tc.text)
-			}
-			if n := w.calls("compose"); n != 0 {
-				t.Errorf("MAAS was asked for the VM %d times", n)
-			}
-			w.delete(m)
-		})
-	}
-}
-
-// hostMachine returns the system id of a VM host's machine.
-func (w *world) hostMachine(host string) string {
-	w.t.Helper()
-	for _, m := range w.maas.Machines() {
-		if m.Hostname == host {
-			return m.SystemID
-		}
-	}
-	w.t.Fatalf("VM host %s is on no machine", host)
-	return ""
 }
 
 // calls counts the calls of an operation.
