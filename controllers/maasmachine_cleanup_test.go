@@ -167,58 +167,6 @@ func TestAVMIsVerifiedAfterARestart(t *testing.T) {
 	w.noVMs()
 }
 
-func TestAVMDeletedByAUserInMAASIsVerifiedToo(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	m := w.deployedVM()
-	w.maas.BreakVMHost(m.Status.LXDHost, false, true)
-	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), m.Spec.SystemID); err != nil {
-		t.Fatal(err)
-	}
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
-	w.maas.BreakVMHost(m.Status.LXDHost, false, false)
-	w.delete(m)
-	w.noVMs()
-}
-
-// A VM host that MAAS no longer has blocks nothing; one that was registered again is checked under its new id.
-func TestAVMOnAVMHostThatWasRemoved(t *testing.T) {
-	t.Parallel()
-	for name, anew := range map[string]bool{"for good": false, "and registered anew": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			m := w.deployedVM()
-			host := m.Status.LXDHost
-			c := w.maasClient()
-			hosts, err := c.ListVMHosts(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := slices.IndexFunc(hosts, func(h maas.VMHost) bool { return h.Name == host })
-			power, err := c.VMHostPower(t.Context(), hosts[at].ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.stopManager() // It would see the VM disappear and return.
-			if err := c.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), hosts[at].ID); err != nil {
-				t.Fatal(err)
-			}
-			if anew {
-				if _, err := c.CreateLXDHost(t.Context(), maas.Unrecorded("a test"), maas.VMHostParams{VMHostPower: power, Name: host}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			w.beginDeletion(m)
-			w.startManager()
-			w.goes(m)
-			if left := w.vmsOnHosts(); anew && len(left) > 0 {
-				t.Errorf("VMs are left: %v", left)
-			}
-		})
-	}
-}
-
 func TestAMissingRightToRefreshIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -231,16 +179,6 @@ func TestAMissingRightToRefreshIsReportedOnce(t *testing.T) {
 		t.Errorf("%d events, want one", times)
 	}
 	w.noVMs()
-}
-
-func TestAMAASWithoutVMHostsHasNothingToVerify(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	m := w.deployedVM()
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusGone}); err != nil {
-		t.Fatal(err)
-	}
-	w.delete(m)
 }
 
 // While MAAS is down the manager does not give up, however long that takes.
