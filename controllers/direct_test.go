@@ -554,25 +554,6 @@ func TestAVMThatLXDRefusedKeepsItsAddress(t *testing.T) {
 	w.unchanged(before)
 }
 
-// A manager dies before it started a VM: the next one starts it, as soon as it knows the host.
-func TestAVMIsStartedByTheNextManager(t *testing.T) {
-	t.Parallel()
-	server := directhost.Start(t)
-	var accepts atomic.Bool
-	behind := server.Behind(t, refusingThose(&accepts, func(r *http.Request) bool { return r.Method == http.MethodPut }))
-	w := newWorld(t, withLXDHosts)
-	w.addLXDHost(behind, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
-	m := w.newMachine("cp-0", true, vm)
-	w.eventually(m, "made", func() bool { return m.Spec.SystemID != "" })
-	w.stopManager()
-	accepts.Store(true)
-	w.startManager()
-	w.deployed(m)
-	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached && m.Status.Ready }) // It is not taken for switched off.
-	w.delete(m)
-}
-
 // A host that responds, and that can't delete a VM, is no host that can't be asked: the object stays for as long as the
 // VM does, also if the host does not respond for a moment in between.
 func TestAVMThatLXDCantDeleteIsNotLeft(t *testing.T) {
