@@ -264,26 +264,6 @@ func TestARemediationGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-// A request whose answer was lost is not repeated when its effect is seen.
-func TestALostAnswerRepeatsNoPowerCycle(t *testing.T) {
-	t.Parallel()
-	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			m := w.node("md-0", false, spec)
-			for _, op := range []string{"power_off", "power_on"} {
-				if _, err := w.maas.AddFault(simulator.Fault{Op: op, DropAfter: true}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			w.isAt(w.remedy("md-0"), infrav1.RemediationRecover)
-			w.switched(m, 1, 1)
-		})
-	}
-}
-
 // Whoever spares a Machine wants nothing done, for as long.
 func TestARemediationIsHeld(t *testing.T) {
 	t.Parallel()
