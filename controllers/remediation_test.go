@@ -129,30 +129,6 @@ func (w *world) ends(remediation *infrav1.MaasRemediation) {
 	w.delete(remediation)
 }
 
-func TestAPowerCycleHelps(t *testing.T) {
-	t.Parallel()
-	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			m := w.node("md-0", false, spec)
-			remediation := w.remedy("md-0")
-			w.isAt(remediation, infrav1.RemediationRecover)
-			w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycledReason)
-			w.saysThat(remediation, infrav1.HandedOverCondition, infrav1.WaitingForNodeReason)
-			w.ends(remediation)
-			w.switched(m, 1, 1)
-			if power := w.powerOf(m); power != "on" {
-				t.Errorf("the machine is %s afterwards", power)
-			}
-			if conditions.Has(w.machineOf("md-0"), clusterv1.MachineOwnerRemediatedCondition) {
-				t.Error("the Machine is to be replaced")
-			}
-		})
-	}
-}
-
 func TestAPowerCycleDoesNotHelp(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
@@ -185,33 +161,6 @@ func TestAMachineInMemoryIsReplacedWithoutAPowerCycle(t *testing.T) {
 	w.switched(m, 0, 0)
 	if w.inQuarantine(m.Spec.SystemID) {
 		t.Error("a server that is well is quarantined")
-	}
-}
-
-// A BMC that does not respond is asked a few times. Then the Machine is replaced, as far as MAAS itself responds.
-func TestADeadBMCDoesNotDelayTheReplacementForEver(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withClock)
-	w.provisioned(w.newCluster())
-	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
-	for _, fault := range []simulator.Fault{
-		{Op: "power_off", Status: http.StatusInternalServerError, Body: "ExitError: exit status 1"},
-		{Op: "query_power_state", Status: http.StatusServiceUnavailable, Body: "Failed talking to node's BMC"},
-	} {
-		if _, err := w.maas.AddFault(fault); err != nil {
-			t.Fatal(err)
-		}
-	}
-	remediation := w.remedy("md-0")
-	w.await("the machine is given up", remediation, func(ctx context.Context) bool {
-		w.passes(20 * time.Second)
-		return w.client.Get(ctx, client.ObjectKeyFromObject(remediation), remediation) == nil && remediation.Status.Step == infrav1.RemediationReplace
-	})
-	w.isHandedOver(remediation)
-	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.PowerCycleFailedReason)
-	w.switched(m, 3, 0)
-	if !w.inQuarantine(m.Spec.SystemID) {
-		t.Error("the machine is not quarantined")
 	}
 }
 
