@@ -410,50 +410,6 @@ func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
 	}
 }
 
-// The manager dies while a server goes from one MaasMachine to the next, or MAAS is gone.
-func TestAServerThatIsKeptIsNotLostOnTheWay(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]simulator.Fault{
-		"the release is lost":      {Op: "release", DropBefore: true, First: 1},
-		"its response is lost":     {Op: "release", DropAfter: true, First: 1},
-		"the allocation is lost":   {Op: "allocate", DropBefore: true, First: 1},
-		"its response is lost too": {Op: "allocate", DropAfter: true, First: 1},
-		"the power is lost":        {Op: "power_off", DropAfter: true, First: 1},
-		"MAAS is gone":             {Method: http.MethodPost, Status: http.StatusServiceUnavailable, First: 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = contested })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
-			before := w.maas.State()
-			md := w.deployment("md", 1)
-			spec := withKeep(infrav1.MaasMachineSpec{Interfaces: bonded})
-			first := w.newMachine("first", false, spec, of(md))
-			w.deployed(first)
-			if _, err := w.maas.AddFault(fault); err != nil {
-				t.Fatal(err)
-			}
-			w.beginDeletion(first)
-			w.restart()
-			w.goes(first)
-			second := w.newMachine("second", false, spec, of(md))
-			w.await("the next Machine begins", second, func(ctx context.Context) bool {
-				return w.client.Get(ctx, client.ObjectKeyFromObject(second), second) == nil && conditions.Has(second, infrav1.MachineDeployedCondition)
-			})
-			w.restart()
-			w.deployed(second)
-			w.eventually(cluster, "without machines that are kept", func() bool { return w.keptIn(cluster) == 0 })
-			if nics := w.interfacesOf(second.Spec.SystemID); !slices.Contains(nics, "bond0") {
-				t.Errorf("the machine has the interfaces %v", nics)
-			}
-			w.scale(md, 0)
-			w.delete(second)
-			w.unchanged(before)
-		})
-	}
-}
-
 // Disks that MAAS does not list hold what they held; a machine with others says so in time.
 func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 	t.Parallel()
