@@ -109,35 +109,6 @@ func TestAnotherManagerGetsAMachineOnlyWhenItIsAsBefore(t *testing.T) {
 	}
 }
 
-// The manager dies, or MAAS is gone, while it excludes or includes a machine.
-func TestAnExclusionThatWasInterrupted(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]simulator.Fault{
-		"the request is lost":     {Op: "update_nodes", DropBefore: true, First: 1},
-		"the response is lost":    {Op: "update_nodes", DropAfter: true, First: 1},
-		"before its note":         {Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1},
-		"before it ends":          {Method: http.MethodDelete, Endpoint: "tags/{name}/", DropBefore: true, First: 1},
-		"the key may not exclude": {Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden},
-		"MAAS can't":              {Op: "update_nodes", Status: http.StatusInternalServerError, First: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer })
-			w.provisioned(w.newCluster())
-			before := w.maas.State()
-			m := w.newMachine("m", false, infrav1.MaasMachineSpec{Interfaces: bonded})
-			w.deployed(m)
-			if _, err := w.maas.AddFault(fault); err != nil {
-				t.Fatal(err)
-			}
-			w.beginDeletion(m)
-			w.restart()
-			w.goes(m)
-			w.unchanged(before)
-		})
-	}
-}
-
 // Nothing but MAAS's note proves later that a machine in the pool was ours: without one, nothing would be undone on it.
 func TestNothingIsChangedOnAMachineBeforeItsNote(t *testing.T) {
 	t.Parallel()
