@@ -211,36 +211,6 @@ var commissioned = withSpec(vm, func(s *infrav1.MaasMachineSpec) {
 	s.LXDConfig = &infrav1.LXDMachineConfig{Commission: true}
 })
 
-// A machine that failed in MAAS can be deleted, and nothing is left of it.
-func TestDeletionOfAVMThatFailed(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		spec      infrav1.MaasMachineSpec
-		operation string
-		reason    string
-	}{
-		"commissioning": {commissioned, "commission", infrav1.CommissioningFailedReason},
-		"testing":       {commissioned, "test", infrav1.TestingFailedReason},
-		"deployment":    {vm, "deploy", infrav1.DeployFailedReason},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			before := w.maas.State()
-			w.failNext(tc.operation)
-			m := w.newMachine("m", false, tc.spec)
-			w.assessed(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
-			for range 2 {
-				w.poke(m) // Failures stay.
-				w.assessed(m, states.Assessment{Reason: tc.reason, Then: states.Replace})
-			}
-			w.delete(m)
-			w.unchanged(before)
-		})
-	}
-}
-
 // A VM is ours, whatever a person did with it: its deletion deletes the VM.
 func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
 	t.Parallel()
