@@ -148,27 +148,6 @@ func TestLifeOfAVM(t *testing.T) {
 	})
 }
 
-func TestLifeOfABareMetalMachine(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	before := w.maas.State()
-
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{FailureDomain: "zone-b", MinCPU: 4, MinMemory: 8192, MinDiskSize: 50})
-	w.deployed(m)
-	if want := "maas://zone-b/" + m.Spec.SystemID; m.Spec.ProviderID != want {
-		t.Errorf("the provider ID is %s, want %s", m.Spec.ProviderID, want)
-	}
-	seen, _ := w.maas.Machine(m.Spec.SystemID)
-	if seen.Hostname != "metal-b" || seen.Annotations["capmaas-machine"] != w.namespace+".md-0" {
-		t.Errorf("MAAS has %+v", seen)
-	}
-	w.delete(m)
-	w.deleteCluster(cluster)
-	w.unchanged(before)
-}
-
 // TestLostAnswers cuts the connection at the first call of each kind in a machine's life, before and after the call
 // took effect. In each case one machine is acquired, and none is left behind.
 func TestLostAnswers(t *testing.T) {
