@@ -115,51 +115,6 @@ func TestStatesBeforeTheFirstDeployment(t *testing.T) {
 	w.delete(m)
 }
 
-func TestALockedMachineWorks(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, vm)
-	w.deployed(m)
-	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=lock", nil)
-	w.setState(m.Spec.SystemID, "broken")
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineBrokenReason)
-	if message := conditions.GetMessage(m, infrav1.MachineDeployedCondition); !strings.Contains(message, "unlock") {
-		t.Errorf("the message is %q", message)
-	}
-	w.setState(m.Spec.SystemID, "deployed")
-	w.eventually(m, "well, though locked", func() bool { return m.Status.Ready })
-}
-
-func TestTheDeletionOfALockedMachineWaits(t *testing.T) {
-	t.Parallel()
-	for name, spec := range map[string]infrav1.MaasMachineSpec{"a VM": vm, "bare metal": {}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
-			before := w.maas.State()
-			m := w.newMachine("m", false, spec)
-			w.deployed(m)
-			id := m.Spec.SystemID
-			w.maasCall(http.MethodPost, "machines/"+id+"/?op=lock", nil)
-			w.beginDeletion(m)
-			w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineLockedReason)
-			if seen, ok := w.maas.Machine(id); !ok || seen.Status != "Deployed" {
-				t.Errorf("MAAS has %+v", seen)
-			}
-			w.maasCall(http.MethodPost, "machines/"+id+"/?op=unlock", nil)
-			w.await("it is gone", m, func(ctx context.Context) bool {
-				w.nudge(m)
-				return w.isGone(ctx, m.DeepCopy())
-			})
-			w.deleteCluster(cluster)
-			w.unchanged(before)
-		})
-	}
-}
-
 // A deployment hangs in MAAS: that is reported at the deadline, nothing is released, and if MAAS finishes after all the
 // machine is ready. The missed deadline survives the loss of the status.
 func TestADeploymentThatHangs(t *testing.T) {
