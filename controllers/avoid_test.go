@@ -81,19 +81,6 @@ func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
 	w.delete(second)
 }
 
-func TestAFailedMachineOfChoiceIsAllocated(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	w.failNext("deploy")
-	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
-	w.assessed(first, states.Assessment{Reason: infrav1.DeployFailedReason, Then: states.Replace})
-	failed := first.Spec.SystemID
-	w.delete(first)
-	pinned := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: failed})
-	w.deployed(pinned)
-}
-
 // Two responses were lost, and MAAS has two machines for one object: the one that did not fail stays.
 func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 	t.Parallel()
