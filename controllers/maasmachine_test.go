@@ -3,7 +3,6 @@
 package controllers
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -403,47 +401,6 @@ func TestATakenNameIsNotAdopted(t *testing.T) {
 	w.delete(m)
 	w.maasCall(http.MethodPut, theirs, url.Values{"hostname": {name}})
 	w.unchanged(before)
-}
-
-// A request that MAAS refuses is retried at intervals, not continuously.
-func TestRefusalsAreNotRepeatedAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		spec infrav1.MaasMachineSpec
-		op   string
-		prep func(*world)
-	}{
-		"no machine fits": {infrav1.MaasMachineSpec{MinCPU: 64}, "allocate", func(*world) {}},
-		"compose is refused": {vm, "compose", func(w *world) {
-			_, err := w.maas.AddFault(simulator.Fault{Op: "compose", Status: http.StatusBadRequest, Body: `{"hostname": ["no"]}`})
-			if err != nil {
-				w.t.Fatal(err)
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
-			tc.prep(w)
-			m := w.newMachine("m", false, tc.spec)
-			tries := func() (n int, last time.Time) {
-				for _, call := range w.maas.Calls().Log {
-					if call.Op == tc.op {
-						n, last = n+1, call.Time
-					}
-				}
-				return n, last
-			}
-			w.await("MAAS is left alone", m, func(context.Context) bool {
-				n, last := tries()
-				return n > 0 && time.Since(last) > 4*time.Second
-			})
-			if n, _ := tries(); n > 4 {
-				t.Errorf("MAAS was asked %d times before it was left alone", n)
-			}
-		})
-	}
 }
 
 // Without its MaasCluster nothing is known of a machine; it may well run, and is neither changed nor reported as lost.
