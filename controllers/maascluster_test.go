@@ -126,12 +126,14 @@ func TestClusterRefusals(t *testing.T) {
 		change            func(*infrav1.MaasCluster)
 		condition, reason string
 	}{
-		"no Secret":      {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "nosuch" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
-		"no credentials": {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef = nil }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
-		"a wrong key":    {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "wrong" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
-		"no such zone":   {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
-		"no zone at all": {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-y", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
-		"no such domain": {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain = "nosuch.example" }, infrav1.DNSReadyCondition, infrav1.DomainNotFoundReason},
+		"no Secret":                        {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "nosuch" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
+		"no credentials":                   {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef = nil }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
+		"a wrong key":                      {func(c *infrav1.MaasCluster) { c.Spec.CredentialsRef.Name = "wrong" }, infrav1.FailureDomainsReadyCondition, infrav1.CredentialsInvalidReason},
+		"no such zone":                     {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
+		"no zone at all":                   {func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-y", "zone-z"} }, infrav1.FailureDomainsReadyCondition, infrav1.ZonesNotFoundReason},
+		"no such domain":                   {func(c *infrav1.MaasCluster) { c.Spec.DNSDomain = "nosuch.example" }, infrav1.DNSReadyCondition, infrav1.DomainNotFoundReason},
+		"a virtual IP that is taken":       {at("10.77.0.2"), infrav1.DNSReadyCondition, infrav1.VirtualIPInUseReason},
+		"a virtual IP outside all subnets": {at("192.0.2.1"), infrav1.DNSReadyCondition, infrav1.VirtualIPInvalidReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -167,33 +167,6 @@ func TestVirtualIPThatIsChangedBeforeItIsKnown(t *testing.T) {
 	}
 }
 
-func TestVirtualIPThatCanNotBeHad(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		address, reason string
-	}{
-		"taken":                    {virtualIP, infrav1.VirtualIPInUseReason},
-		"in a dynamic range":       {"10.77.0.201", infrav1.VirtualIPInvalidReason},
-		"outside of all subnets":   {"192.0.2.1", infrav1.VirtualIPInvalidReason},
-		"IPv6 where there is none": {"2001:db8::1", infrav1.VirtualIPInvalidReason},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {virtualIP}})
-			before := w.maas.State()
-			cluster := w.newCluster(at(tc.address))
-			w.eventually(cluster, "it reports why", func() bool {
-				return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == tc.reason
-			})
-			if cluster.Spec.ControlPlaneEndpoint.Host != "" {
-				t.Errorf("the endpoint is %s, want none", cluster.Spec.ControlPlaneEndpoint.Host)
-			}
-			w.deleteCluster(cluster)
-			w.unchanged(before)
-		})
-	}
-}
-
 // MAAS frees an address by its number, whoever of our clusters has it by then. So a release whose response was lost is
 // not repeated, and the cluster does not go, before it can't take effect any more; once its effect shows, nothing waits
 // for it.
