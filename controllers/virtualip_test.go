@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -37,42 +36,6 @@ func somewhere(c *infrav1.MaasCluster) {
 // reserved returns the addresses that are reserved under the cluster's name.
 func (w *world) reserved(cluster *infrav1.MaasCluster) []netip.Addr {
 	return w.maas.Lookup((&scope.Cluster{Cluster: w.cluster, MaasCluster: cluster}).EndpointName())
-}
-
-func TestVirtualIPIsTheEndpoint(t *testing.T) {
-	t.Parallel()
-	for name, choose := range map[string]func(*infrav1.MaasCluster){"an address": at(virtualIP), "MAAS chooses": somewhere} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			before := w.maas.State()
-			cluster := w.newCluster(choose)
-			w.provisioned(cluster)
-			host := netip.MustParseAddr(cluster.Spec.ControlPlaneEndpoint.Host)
-			if cluster.Spec.VirtualIP.Address != "" && host.String() != virtualIP {
-				t.Errorf("the endpoint is %s, want %s", host, virtualIP)
-			}
-			if !netip.MustParsePrefix(virtualSubnet).Contains(host) {
-				t.Errorf("the endpoint %s is not in %s", host, virtualSubnet)
-			}
-			if cluster.Spec.ControlPlaneEndpoint.Port != 6443 {
-				t.Errorf("the port is %d, want 6443", cluster.Spec.ControlPlaneEndpoint.Port)
-			}
-			w.eventually(cluster, "its endpoint is ready", func() bool {
-				return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.VirtualIPReason
-			})
-			m := w.newMachine("cp", true, vm)
-			w.deployed(m)
-			w.eventually(m, "it is attached", func() bool {
-				return conditions.GetReason(m, infrav1.DNSAttachedCondition) == infrav1.VirtualIPReason
-			})
-			if diff := cmp.Diff([]netip.Addr{host}, w.reserved(cluster), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-				t.Errorf("with a control plane, the name leads elsewhere (-want +got):\n%s", diff)
-			}
-			w.delete(m)
-			w.deleteCluster(cluster)
-			w.unchanged(before)
-		})
-	}
 }
 
 func TestVirtualIPIsReservedOnceWhateverBecomesOfTheAnswer(t *testing.T) {
