@@ -189,26 +189,6 @@ func TestADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
 	}
 }
 
-func TestExternalEndpointIsKept(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster(func(c *infrav1.MaasCluster) {
-		c.Spec.DNSDomain = ""
-		c.Spec.ControlPlaneEndpoint.Host = "api.example.com"
-	})
-	w.provisioned(cluster)
-	if diff := cmp.Diff(infrav1.APIEndpoint{Host: "api.example.com", Port: 6443}, cluster.Spec.ControlPlaneEndpoint); diff != "" {
-		t.Errorf("the endpoint differs (-want +got):\n%s", diff)
-	}
-	m := w.newMachine("cp", true, vm)
-	w.deployed(m)
-	for key := range w.maas.Calls().ByKey {
-		if strings.HasPrefix(key.Endpoint, "dnsresources") {
-			t.Errorf("MAAS's DNS was touched: %+v", key)
-		}
-	}
-}
-
 // A rollout that waits for room says so on the cluster, as long as it waits.
 func TestAClusterSaysWhichMachinesWaitForRoom(t *testing.T) {
 	t.Parallel()
