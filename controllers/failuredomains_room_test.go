@@ -62,20 +62,3 @@ func TestAListThatTakesLongKeepsNoClusterWaiting(t *testing.T) {
 		return slices.Equal(domainsText(cluster), []string{"zone-a true map[machines:1 room:1]", "zone-b true map[machines:1 room:1]", "zone-c false map[]"})
 	})
 }
-
-func TestAMAASWithoutVMHostsKeepsNoEndpointWaiting(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(w *world) { w.version = "4.0" })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	w.controlPlane(infrav1.MaasMachineSpec{DynamicLXD: true})
-	w.eventually(cluster, "updated: MAAS has no VM hosts", func() bool {
-		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.VMHostsNotSupportedReason
-	})
-	if diff := cmp.Diff([]string{"zone-a true map[]", "zone-b true map[]", "zone-c true map[]"}, domainsText(cluster)); diff != "" {
-		t.Errorf("the failure domains differ (-want +got):\n%s", diff)
-	}
-	m := w.newMachine("cp", true, infrav1.MaasMachineSpec{})
-	w.deployed(m)
-	w.eventually(cluster, "served by its control plane", func() bool { return conditions.IsTrue(cluster, infrav1.DNSReadyCondition) })
-}

@@ -4,7 +4,6 @@ package controllers
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // controlPlane makes the KubeadmControlPlane that the Cluster refers to, and its template.
@@ -123,24 +121,6 @@ func TestFailureDomainsFollowTheMachinesOfAnUnknownControlPlane(t *testing.T) {
 		able := slices.DeleteFunc(slices.Clone(cluster.Status.FailureDomains), func(d clusterv1.FailureDomain) bool { return !*d.ControlPlane })
 		return len(able) == 1 && able[0].Name == "zone-b"
 	})
-}
-
-func TestFailureDomainsStayWhileTheirRoomIsNotKnown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "vm-hosts/", Status: http.StatusForbidden}); err != nil {
-		t.Fatal(err)
-	}
-	before := domainsText(cluster)
-	w.controlPlane(infrav1.MaasMachineSpec{DynamicLXD: true})
-	w.eventually(cluster, "updated: MAAS shows no VM hosts", func() bool {
-		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.MAASRefusedReason
-	})
-	if diff := cmp.Diff(before, domainsText(cluster)); diff != "" {
-		t.Errorf("the failure domains changed:\n%s", diff)
-	}
 }
 
 // A replacement must not be sent to a zone whose only host failed together with a control plane.
