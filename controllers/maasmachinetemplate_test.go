@@ -136,18 +136,3 @@ func TestTemplatesReportTheRoomForBareMetal(t *testing.T) {
 	w.hasRoom(w.template("large", infrav1.MaasMachineSpec{MinCPU: 16}), "1 zone-b:1")
 	w.hasRoom(w.template("larger", infrav1.MaasMachineSpec{MinCPU: 17}), "0")
 }
-
-// However many templates there are, MAAS gets no more lists.
-func TestTheRoomOfManyTemplatesIsOneList(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	vmHosts, machines := w.hostLists(func() {
-		for i := range 20 {
-			w.hasRoom(w.template(fmt.Sprint("workers-", i), infrav1.MaasMachineSpec{DynamicLXD: true, MinCPU: 8}), "3 zone-a:1 zone-b:1 zone-c:1")
-		}
-	})
-	if vmHosts > 1 || machines > 1 {
-		t.Errorf("VM hosts were listed %d times, and machines %d times", vmHosts, machines)
-	}
-}
