@@ -362,26 +362,6 @@ func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
 	w.provisioned(cluster)
 }
 
-// A MaasMachine can outlive its Machine and its Cluster; its machine must be released all the same.
-func TestDeletionWithoutOwners(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	before := w.maas.State()
-	m := w.newMachine("orphan", false, vm)
-	w.deployed(m)
-	for _, owner := range []client.Object{
-		&clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Namespace: w.namespace}}, w.cluster,
-	} {
-		if err := w.client.Delete(t.Context(), owner); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.delete(m)
-	w.unchanged(before)
-}
-
 // A machine with our VM's name that is no VM was made by another client: it is neither used nor deleted. The VM is made when
 // the name is free.
 func TestATakenNameIsNotAdopted(t *testing.T) {
