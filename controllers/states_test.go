@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -189,40 +188,6 @@ func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
 		w.goes(m)
 	}
 	w.unchanged(before)
-}
-
-// A control plane whose addresses may be another machine's by now leaves the endpoint. The last one stays, because an
-// empty record is no better.
-func TestALostControlPlaneLeavesTheEndpoint(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	first, second := w.newMachine("cp-0", true, vm), w.newMachine("cp-1", true, vm)
-	for _, m := range []*infrav1.MaasMachine{first, second} {
-		w.deployed(m)
-		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
-	}
-	stays := []string{clusters.EndpointAddress(second)}
-	w.setState(first.Spec.SystemID, "broken")
-	w.assessed(first, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
-	w.await("the endpoint leads to the other", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), stays) })
-	w.setState(second.Spec.SystemID, "broken")
-	w.assessed(second, states.Assessment{Reason: infrav1.MachineBrokenReason, Then: states.Replace, Lost: true})
-	if now := w.endpoint(cluster); !slices.Equal(now, stays) {
-		t.Errorf("without any control plane the endpoint leads to %v", now)
-	}
-	w.poke(cluster)
-	w.setState(first.Spec.SystemID, "deployed")
-	w.eventually(first, "well", func() bool { return first.Status.Ready })
-	leads := []string{clusters.EndpointAddress(first)}
-	w.await("the endpoint leads to the first", cluster, func(context.Context) bool {
-		now := w.endpoint(cluster)
-		if len(now) == 0 {
-			t.Fatal("the endpoint is empty")
-		}
-		return slices.Equal(now, leads)
-	})
 }
 
 // A machine that ran, was released by an operator and deployed by another user belongs to that user.
