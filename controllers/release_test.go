@@ -252,27 +252,6 @@ func TestALostAnswerToAReleaseWithErasing(t *testing.T) {
 	}
 }
 
-// A machine that another user released and acquired, after its disks could not be erased, is not ours to release.
-func TestAFailedEraseOfAnotherUsersMachineIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	m, _ := w.deployedMetal(infrav1.EraseFull)
-	w.failNext("erase")
-	w.beginDeletion(m)
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.EraseFailedReason)
-	id := m.Spec.SystemID
-	w.annotate(m, clusterv1.PausedAnnotation, ptr.To(""))
-	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
-	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
-	w.await("a user released the machine", m, func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == "Ready" })
-	w.allocateAs("somebody", id)
-	w.annotate(m, clusterv1.PausedAnnotation, nil)
-	w.goes(m)
-	if now, _ := w.maas.Machine(id); now.Status != "Allocated" || now.AgentName != "somebody" {
-		t.Errorf("another user's machine is now %+v", now)
-	}
-}
-
 // annotate sets an annotation, or removes it.
 func (w *world) annotate(object client.Object, key string, value *string) {
 	w.t.Helper()
