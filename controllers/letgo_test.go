@@ -123,35 +123,6 @@ func (w *world) readMachine(id string) *maas.Machine {
 
 func machineHas(m *maas.Machine, address string) bool { return slices.Contains(m.IPAddresses, address) }
 
-// A machine that is acquired twice, or for nothing, is given back no earlier than another one.
-func TestAMachineThatIsGivenBackIsNotLetGoBeforeALateCall(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withOtherUser(true), func(w *world) { w.settleTime = 6 * time.Second })
-	w.provisioned(w.newCluster())
-	var releases atomic.Int32
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
-	w.patch(m, func() {
-		m.Annotations[infrav1.RecordAnnotation] = recordText(t, record.Calls{Pending: []record.Pending{{Op: record.Release, At: metav1.Now()}}})
-	})
-	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
-		if at == simulator.Before && call.Op == "release" {
-			releases.Add(1)
-		}
-		return nil
-	})
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	w.eventually(m, "waiting", func() bool {
-		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
-	})
-	if n := releases.Load(); n != 0 {
-		t.Errorf("%d releases while an earlier one may take effect: it would release the next user's machine", n)
-	}
-	w.await("the MaasMachine is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
-}
-
 // Once the effect of a deploy shows, nothing waits for it.
 func TestADeployWhoseEffectShowsHoldsNoDeletion(t *testing.T) {
 	t.Parallel()
