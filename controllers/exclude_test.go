@@ -208,36 +208,44 @@ func (w *world) recreated(m *infrav1.MaasMachine) *infrav1.MaasMachine {
 // storage can be restored only in the pool, the rest before.
 func TestAllThatAnotherObjectLeftIsUndone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer })
-	w.provisioned(w.newCluster())
-	w.refuseTags()
-	before := w.maas.State()
-	storage := w.storageOf(w.maas.Machines()[0].SystemID)
-	first := w.newMachine("first", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }))
-	w.deployed(first)
-	asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
-	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
-		switch {
-		case call.Op == "allocate" && at == simulator.Before:
-			begins()
-			<-released
-		case call.Op == "allocate":
-			ends()
-		case at == simulator.Before && w.undoes(call, first.Spec.SystemID):
-			<-got
-		}
-		return nil
-	})
-	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
-	<-asked
-	id := first.Spec.SystemID
-	w.beginDeletion(first)
-	w.inState(id, "Ready")
-	close(released)
-	w.deployed(second)
-	w.goes(first)
-	w.asBefore(second, storage)
-	w.delete(second)
-	w.unchanged(before)
+	for name, spec := range map[string]infrav1.MaasMachineSpec{
+		"storage and interfaces": withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }),
+		"address":                {StaticIP: "10.77.0.50"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(w *world) { w.region = oneServer })
+			w.provisioned(w.newCluster())
+			w.refuseTags() // Otherwise MAAS allocates no machine that is excluded.
+			before := w.maas.State()
+			storage := w.storageOf(w.maas.Machines()[0].SystemID)
+			first := w.newMachine("first", false, spec)
+			w.deployed(first)
+			asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
+			w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+				switch {
+				case call.Op == "allocate" && at == simulator.Before:
+					begins()
+					<-released
+				case call.Op == "allocate":
+					ends()
+				case at == simulator.Before && w.undoes(call, first.Spec.SystemID):
+					<-got
+				}
+				return nil
+			})
+			second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
+			<-asked
+			id := first.Spec.SystemID
+			w.beginDeletion(first)
+			w.inState(id, "Ready")
+			close(released)
+			w.deployed(second)
+			w.goes(first)
+			w.asBefore(second, storage)
+			w.delete(second)
+			w.unchanged(before)
+		})
+	}
 }

@@ -3,9 +3,7 @@
 package controllers
 
 import (
-	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -64,44 +62,4 @@ func TestTheInterfacesOfAMachineThatSomebodyTookAfterItsReleaseAreLeftAlone(t *t
 	if got := w.interfacesOf(id); !slices.Equal(got, []string{"enp1s0", "bond0"}) {
 		t.Errorf("another user's machine has the interfaces %v", got)
 	}
-}
-
-// MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile.
-func TestInterfacesThatAnotherObjectLeftAreUndone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	w.refuseTags() // Otherwise MAAS allocates no machine that is excluded.
-	before := w.maas.State()
-	first := w.newMachine("first", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a", Interfaces: bonded})
-	w.deployed(first)
-	asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
-	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
-		switch {
-		case call.Op == "allocate" && phase == simulator.Before:
-			begins()
-			<-released
-		case call.Op == "allocate":
-			ends()
-		case call.Method == http.MethodDelete && phase == simulator.Before:
-			<-got
-		}
-		return nil
-	})
-	second := w.newMachine("second", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	<-asked
-	w.beginDeletion(first)
-	w.inState(first.Spec.SystemID, "Ready")
-	close(released)
-	w.deployed(second)
-	w.goes(first)
-	if second.Spec.SystemID != first.Spec.SystemID {
-		t.Fatalf("the second machine is %s, not the first's %s: nothing is tested", second.Spec.SystemID, first.Spec.SystemID)
-	}
-	if nics := w.interfacesOf(second.Spec.SystemID); !slices.Equal(nics, []string{"enp1s0"}) {
-		t.Errorf("the machine was deployed with the interfaces %v", nics)
-	}
-	w.delete(second)
-	w.unchanged(before)
 }

@@ -5,12 +5,10 @@ package controllers
 import (
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -45,45 +43,4 @@ func TestTheAddressOfAMachineThatSomebodyTookAfterItsReleaseIsLeftAlone(t *testi
 			t.Errorf("the links of another user's machine were replaced: %+v", call)
 		}
 	}
-}
-
-// MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile.
-func TestAnAddressThatAnotherObjectLeftIsTakenOff(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	w.refuseTags() // Otherwise MAAS allocates no machine that is excluded.
-	before := w.maas.State()
-	first := w.newMachine("first", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.50"})
-	w.deployed(first)
-	asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
-	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
-		switch {
-		case call.Op == "allocate" && phase == simulator.Before:
-			begins()
-			<-released
-		case call.Op == "allocate":
-			ends()
-		case call.Op == "link_subnet" && phase == simulator.Before:
-			<-got
-		}
-		return nil
-	})
-	second := w.newMachine("second", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	<-asked
-	w.beginDeletion(first)
-	w.inState(first.Spec.SystemID, "Ready")
-	close(released)
-	w.deployed(second)
-	w.goes(first)
-	if second.Spec.SystemID != first.Spec.SystemID {
-		t.Fatalf("the second machine is %s, not the first's %s: nothing is tested", second.Spec.SystemID, first.Spec.SystemID)
-	}
-	if mode := w.linkMode(second, w.metal(second.Spec.SystemID).Interfaces[0].Name); mode != maas.LinkModeAuto {
-		t.Errorf("the machine has an address by %s", mode)
-	}
-	w.delete(second)
-	w.unchanged(before)
 }
