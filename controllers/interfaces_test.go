@@ -4,11 +4,9 @@ package controllers
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // bonded is a bond of the only card of a machine, which has an address.
@@ -37,29 +35,4 @@ func TestInterfacesThatAMachineCannotHaveAreRefusedBeforeAnyChange(t *testing.T)
 	}
 	w.delete(m)
 	w.unchanged(before)
-}
-
-// A user who acquires a machine between its release and the end of its bond keeps the bond.
-func TestTheInterfacesOfAMachineThatSomebodyTookAfterItsReleaseAreLeftAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{Interfaces: bonded})
-	w.deployed(m)
-	id := m.Spec.SystemID
-	var taken atomic.Bool
-	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
-		if now, _ := w.maas.Machine(id); phase == simulator.Before && call.Op == "allocate" && now.Status == "Ready" && !taken.Swap(true) {
-			w.allocateAs("somebody", id)
-		}
-		return nil
-	})
-	w.beginDeletion(m)
-	w.goes(m)
-	if !taken.Load() {
-		t.Error("nobody acquired the machine before its interfaces were to be restored")
-	}
-	if got := w.interfacesOf(id); !slices.Equal(got, []string{"enp1s0", "bond0"}) {
-		t.Errorf("another user's machine has the interfaces %v", got)
-	}
 }
