@@ -3,9 +3,6 @@
 package controllers
 
 import (
-	"slices"
-	"testing"
-
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
@@ -19,20 +16,4 @@ func (w *world) interfacesOf(systemID string) (names []string) {
 		names = append(names, nic.Name)
 	}
 	return names
-}
-
-func TestInterfacesThatAMachineCannotHaveAreRefusedBeforeAnyChange(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	before := w.maas.State()
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{Interfaces: append(slices.Clone(bonded), infrav1.MachineInterface{
-		Name: "storage", Type: infrav1.InterfaceTypeVLAN, Parents: []string{"bond0"}, VID: 7,
-	})})
-	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NetworkDeviceInvalidReason)
-	if got := w.interfacesOf(m.Spec.SystemID); !slices.Equal(got, []string{"enp1s0"}) {
-		t.Errorf("the machine has the interfaces %v", got)
-	}
-	w.delete(m)
-	w.unchanged(before)
 }
