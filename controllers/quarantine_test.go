@@ -256,23 +256,6 @@ func TestAMachineThatIsNotOursIsNotQuarantined(t *testing.T) {
 	}
 }
 
-func TestAQuarantinedMachineIsNoRoom(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.maasCall(http.MethodPost, "tags/", url.Values{"name": {quarantine.Tag}})
-	for _, m := range w.maas.Machines() {
-		if m.Hostname == "metal-a" {
-			w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"add": {m.SystemID}})
-		}
-	}
-	w.provisioned(w.newCluster())
-	template := w.template("metal", infrav1.MaasMachineSpec{})
-	w.eventually(template, "counted", func() bool { return template.Status.Room != nil && template.Status.Room.Machines != nil })
-	if room := template.Status.Room; room.Fits != 1 || room.Machines.CoolingDown != 1 || room.Machines.Ready != 1 {
-		t.Errorf("the room is %+v, %+v", room, room.Machines)
-	}
-}
-
 // A MAAS of a tenant hangs: quarantines elsewhere end, VM hosts elsewhere are shown, and nothing waits for it.
 func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
 	t.Parallel()
