@@ -5,7 +5,6 @@ package lxdnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -17,9 +16,6 @@ import (
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
-
-// writesOfPrepare is how many writes a fresh node takes: pool, bridge, project, profile, address, mark of the address.
-const writesOfPrepare = 6
 
 // everything is a configuration that makes all that can be made. Bridges' names are short.
 func everything(name string) Config {
@@ -86,78 +82,6 @@ func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config
 	profile, _, err := client.UseProject(config.Project).GetProfile(profileName)
 	if err != nil || len(profile.Devices) > 0 {
 		t.Errorf("the profile is %+v, %v", profile, err)
-	}
-}
-
-func TestPrepareIsResumedWhereverItWasCutOff(t *testing.T) {
-	t.Parallel()
-	d := lxdtest.Start(t, lxdbed.Options{})
-	client := lxdtest.Connect(t, d.Socket())
-	between := startProxy(t, d.Socket())
-	n := &Node{socket: between.socket}
-	cuts := map[string]func(http.Handler, http.ResponseWriter, *http.Request){"before": cutBefore, "after": cutAfter}
-	for write := 1; write <= writesOfPrepare; write++ {
-		for when, cut := range cuts {
-			for _, down := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s write %d, down %t", when, write, down), func(t *testing.T) {
-					config := everything(fmt.Sprintf("%s%d%t", when[:1], write, down)) // at most 10 characters
-					before := inventory(t, client)
-					change, seen := atWrite(write, down, cut)
-					between.set(change)
-					report, err := n.Prepare(t.Context(), config)
-					between.set(nil)
-					if *seen < write {
-						t.Fatalf("there were only %d writes: %+v, %v", *seen, report, err)
-					}
-					if Permanent(err) {
-						t.Errorf("an interruption is no permanent error: %v", err)
-					}
-					if (when == "before" || down) && err == nil {
-						t.Errorf("the interruption went unnoticed: %+v", report)
-					}
-					for i, check := range report {
-						if check.State == Failed && i < len(report)-1 {
-							t.Errorf("LXD did not respond, and got further calls: %+v", report)
-						}
-					}
-					wantResumed(t, n, client, config)
-					delete(before, "server")
-					wantKept(t, before, inventory(t, client))
-					remove(t, client, config)
-				})
-			}
-		}
-	}
-	t.Run("and Trust", func(t *testing.T) { testTrustIsResumed(t, n, client, between) })
-}
-
-func testTrustIsResumed(t *testing.T, n *Node, client lxd.InstanceServer, between *proxy) {
-	for when, cut := range map[string]func(http.Handler, http.ResponseWriter, *http.Request){
-		"before": cutBefore, "after": cutAfter,
-	} {
-		keys := newKeys(t, when)
-		change, _ := atWrite(1, true, cut)
-		between.set(change)
-		if _, err := n.Trust(t.Context(), when, "default", keys.Certificate); err == nil || Permanent(err) {
-			t.Errorf("cut off %s adding it: %v", when, err)
-		}
-		between.set(nil)
-		changed, err := n.Trust(t.Context(), when, "default", keys.Certificate)
-		if err != nil || changed != (when == "before") {
-			t.Errorf("%s: the second Trust = %t, %v", when, changed, err)
-		}
-
-		between.set(change)
-		if err := n.Distrust(t.Context(), called(when), nil); err == nil || Permanent(err) {
-			t.Errorf("cut off %s removing it: %v", when, err)
-		}
-		between.set(nil)
-		if err := n.Distrust(t.Context(), called(when), nil); err != nil {
-			t.Error(err)
-		}
-	}
-	if names := trustedNames(t, client); len(names) > 0 {
-		t.Errorf("LXD still trusts %v", names)
 	}
 }
 

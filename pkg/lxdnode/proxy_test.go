@@ -117,9 +117,6 @@ func atWrite(n int, thenDown bool, do func(lxd http.Handler, w http.ResponseWrit
 	}, seen
 }
 
-// cutBefore loses the request, cutAfter loses LXD's response to it.
-func cutBefore(http.Handler, http.ResponseWriter, *http.Request) { cut() }
-
 func cutAfter(lxd http.Handler, _ http.ResponseWriter, r *http.Request) {
 	lxd.ServeHTTP(httptest.NewRecorder(), r)
 	cut()
