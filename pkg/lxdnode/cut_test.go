@@ -3,12 +3,9 @@
 package lxdnode
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
@@ -37,51 +34,6 @@ func remove(t *testing.T, client lxd.InstanceServer, config Config) {
 		if err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// resumeTimeout bounds how long LXD may be busy with what was interrupted: on a busy machine, it is still starting its
-// bridges a while after it responds again.
-const resumeTimeout = 2 * time.Minute
-
-// prepareUntilReady prepares again and again, as the initializer does, until that succeeds or can't.
-func prepareUntilReady(t *testing.T, n *Node, config Config) (report []Check, err error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), resumeTimeout)
-	defer cancel()
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	for {
-		report, err = n.Prepare(ctx, config)
-		if err == nil || Permanent(err) {
-			return report, err
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return report, err
-		}
-	}
-}
-
-// wantResumed prepares again after an interruption, and once more: the wanted state must be reached and stay.
-func wantResumed(t *testing.T, n *Node, client lxd.InstanceServer, config Config) {
-	t.Helper()
-	report, err := prepareUntilReady(t, n, config)
-	if err != nil || !ready(report) {
-		t.Fatalf("after the interruption: %+v, %v", report, err)
-	}
-	if report, err = n.Prepare(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	wantStates(t, report, allIn(OK))
-	now, err := readListen(client)
-	if err != nil || now.address != config.ListenAddress || now.mark != config.ListenAddress {
-		t.Errorf("LXD listens on %q, mark %q (%v)", now.address, now.mark, err)
-	}
-	profile, _, err := client.UseProject(config.Project).GetProfile(profileName)
-	if err != nil || len(profile.Devices) > 0 {
-		t.Errorf("the profile is %+v, %v", profile, err)
 	}
 }
 
@@ -134,24 +86,6 @@ func TestRemedyHelpsAfterADaemonThatDiedMakingThePool(t *testing.T) {
 	if err != nil || !ready(report) {
 		t.Errorf("after the remedy: %+v, %v", report, err)
 	}
-}
-
-func TestTwoThatPrepareOneNodeAtOnceAgree(t *testing.T) {
-	t.Parallel()
-	d := lxdtest.Start(t, lxdbed.Options{})
-	client := lxdtest.Connect(t, d.Socket())
-	config := everything("two")
-	config.StorageBackend, config.StorageSizeGB = "btrfs", 2
-	errs := make([]error, 2)
-	var wait sync.WaitGroup
-	for i := range errs {
-		wait.Go(func() { _, errs[i] = (&Node{socket: d.Socket()}).Prepare(t.Context(), config) })
-	}
-	wait.Wait()
-	if err := errors.Join(errs...); Permanent(err) {
-		t.Errorf("a lost race is no permanent error: %v", err)
-	}
-	wantResumed(t, &Node{socket: d.Socket()}, client, config)
 }
 
 func TestPartOfTheStepsIsDoneWhenAnotherFails(t *testing.T) {
