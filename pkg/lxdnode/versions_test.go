@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
-	"github.com/google/go-cmp/cmp"
 
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -261,25 +260,6 @@ func TestServerThatCannotBeAVMHostIsLeftAlone(t *testing.T) {
 				t.Errorf("it was changed all the same: %v", writes)
 			}
 		})
-	}
-}
-
-func TestMemberOfAClusterIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	d := lxdtest.Start(t, lxdbed.Options{})
-	client := lxdtest.Connect(t, d.Socket())
-	setConfig(t, client, listenKey, "10.0.2.15:8443")
-	op, err := client.UpdateCluster(api.ClusterPut{Cluster: api.Cluster{ServerName: "member", Enabled: true}}, "")
-	lxdtest.Finish(t, op, err)
-	n := connectNode(t, d.Socket())
-	before := inventory(t, client)
-	report, err := n.Prepare(t.Context(), goodConfig())
-	if e := stepError(t, err, StepServer); !e.Permanent || e.Remedy == "" {
-		t.Errorf("got %#v", e)
-	}
-	wantStates(t, report, map[string]State{StepServer: Failed})
-	if diff := cmp.Diff(before, inventory(t, client)); diff != "" {
-		t.Errorf("it was changed all the same (-before +after):\n%s", diff)
 	}
 }
 
