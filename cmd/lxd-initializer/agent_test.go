@@ -163,24 +163,6 @@ func TestANodeThatIsAskedToRetireAsItBeginsRegistersNothing(t *testing.T) {
 	n.wantCondition(corev1.ConditionFalse, infrav1.LXDHostRetiredReason)
 }
 
-func TestLXDThatMakesItsSocketAnewIsFoundAgain(t *testing.T) {
-	t.Parallel()
-	n := newBed(t).newNode()
-	a := n.agent()
-	stop := n.start(a)
-	n.await("the node is a host", func(context.Context) bool { return a.ready.Load() })
-	if err := n.lxd.Kill(); err != nil { // Its socket stays, and refuses.
-		t.Fatal(err)
-	}
-	n.await("the Node says that LXD does not answer", func(context.Context) bool { return n.condition().Reason == reasonLXDNotReady })
-	if err := n.lxd.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.await("the node is a host again", func(context.Context) bool { return n.condition().Reason == reasonRegistered })
-	stop()
-	n.wantHost()
-}
-
 func TestRunEndsWithLXDsDirectory(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
@@ -203,14 +185,4 @@ func TestRunEndsWithLXDsDirectory(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 	n.wantCondition(corev1.ConditionFalse, reasonLXDNotInstalled)
-}
-
-func TestRunEndsWithTheContext(t *testing.T) {
-	t.Parallel()
-	n := newBed(t).newNode()
-	a := n.agent()
-	stop := n.start(a)
-	n.await("the initializer is ready", func(context.Context) bool { return a.ready.Load() })
-	stop()
-	n.wantHost()
 }

@@ -268,7 +268,6 @@ func (p *program) killAtEachWrite() []string {
 	return nil
 }
 
-// Where LXD's own writes are cut off is a test of pkg/lxdnode.
 func TestKilledAtEachWriteAndResumed(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
