@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/canonical/lxd/shared/api"
@@ -92,27 +91,6 @@ func TestSecondPassWritesNothing(t *testing.T) {
 	n.await("LXD reports a change", func(context.Context) bool { return len(actions()) > 0 })
 	if got := actions(); !slices.Equal(got, []string{"certificate-deleted"}) {
 		t.Errorf("LXD was changed: %v", got)
-	}
-}
-
-func TestNodesSideBySide(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	nodes := []*testNode{b.newNode(), b.newNode(), b.newNode()}
-	var group sync.WaitGroup
-	for _, n := range nodes {
-		a := n.agent()
-		group.Go(func() {
-			for a.pass(t.Context()) != nil && t.Context().Err() == nil {
-			}
-		})
-	}
-	group.Wait()
-	for _, n := range nodes {
-		n.wantHost()
-	}
-	if hosts := b.vmHosts(); len(hosts) != len(nodes) {
-		t.Errorf("MAAS has %d VM hosts, want %d", len(hosts), len(nodes))
 	}
 }
 
