@@ -430,27 +430,6 @@ func TestMAASThatIsDownLeavesHostsAlone(t *testing.T) {
 	fresh.wantHost()
 }
 
-func TestLostResponsesOfMAASDoubleNothing(t *testing.T) {
-	t.Parallel()
-	n := newBed(t).newNode()
-	for _, method := range []string{"POST", "PUT"} {
-		if _, err := n.region.AddFault(simulator.Fault{Method: method, DropAfter: true, First: 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.settle(n.agent())
-	n.settle(n.agent(map[string]string{"ZONE": "zone-b"}))
-	n.wantHost()
-	if host := n.onlyHost(); host.Zone.Name != "zone-b" {
-		t.Errorf("the VM host is in zone %s", host.Zone.Name)
-	}
-	for _, fault := range n.region.Faults() {
-		if fault.Done != 1 {
-			t.Errorf("no response to %s was lost", fault.Method)
-		}
-	}
-}
-
 func TestProblemsThatPeopleMustMend(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
