@@ -326,24 +326,3 @@ func TestAHostThatMAASCantReachIsReported(t *testing.T) {
 		"--apply", "--socket="+node.daemon.Socket(), "-o=json"))
 	checkStates(t, got, map[string]state{"trust": stateChanged, "vm-host": stateChanged, "vm-host-reachable": stateFailed})
 }
-
-func TestANodeThatMAASWouldMixUpIsNotRegistered(t *testing.T) {
-	t.Parallel()
-	node := newLXDBed(t)
-	node.check(t, "--apply")
-	calico := strings.Fields("link add cali1 address ee:ee:ee:ee:ee:ee type veth peer name pod1")
-	if err := node.daemon.Run(t.Context(), "ip", calico...); err != nil {
-		t.Fatal(err)
-	}
-	before := node.state(t)
-	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial})
-	result, _ := b.ask(t, adminKey, "vm-host", "--node-ip=10.0.2.15", "--apply", "--socket="+node.daemon.Socket())
-	checkStates(t, result, map[string]state{"interfaces": stateFailed})
-	if line := result.line("vm-host"); line.State != "" {
-		t.Errorf("it is registered: %v", line)
-	}
-	if diff := cmp.Diff(before, node.state(t)); diff != "" {
-		t.Errorf("it changed LXD: %s", diff)
-	}
-	checkStates(t, node.check(t), map[string]state{"interfaces": stateFailed})
-}
