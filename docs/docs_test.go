@@ -15,7 +15,7 @@ import (
 
 var (
 	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	named    = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+	named    = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)[`/]")
 )
 
 // testsOf are the names of all tests of the repository.

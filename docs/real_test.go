@@ -4,7 +4,6 @@ package docs_test
 
 import (
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -35,29 +34,6 @@ func TestEveryFlavorNamesItsRunOnRealNodes(t *testing.T) {
 		}
 		if strings.Contains(notRun, entry) != strings.HasSuffix(row, "| - |") {
 			t.Errorf("%s: is it true that real nodes do not run the flavor %q, and does its row end so?", flavorsPage, title)
-		}
-	}
-}
-
-// The pages name tests of e2e/real that there are.
-func TestTestsOnRealNodesExist(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(realNodes, "*_test.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files: %v", len(files), err)
-	}
-	source := ""
-	for _, file := range files {
-		source += read(t, file)
-	}
-	for _, page := range []string{flavorsPage, "clusterclass.md"} {
-		named := regexp.MustCompile("`(Test[A-Za-z]+)[`/]").FindAllStringSubmatch(read(t, page), -1)
-		if len(named) == 0 {
-			t.Errorf("%s names no test on real nodes", page)
-		}
-		for _, name := range named {
-			if !strings.Contains(source, "\nfunc "+name[1]+"(t *testing.T) {") {
-				t.Errorf("%s names %s, which is not in %s", page, name[1], realNodes)
-			}
 		}
 	}
 }
