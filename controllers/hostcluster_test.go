@@ -34,6 +34,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // hostRegion has LXD on its machines, not registered in MAAS. MAAS makes the tag with its first VM host.
@@ -118,11 +119,7 @@ func (w *world) registers(node *corev1.Node, address string) maas.VMHost {
 
 func (w *world) maasClient() *maas.Client {
 	w.t.Helper()
-	c, err := maas.NewClient(maas.Config{Endpoint: w.maasURL, APIKey: "admin:token:secret"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return c
+	return simtest.Client(w.t, w.maasURL, "admin:token:secret")
 }
 
 func (w *world) hosts() []maas.VMHost {

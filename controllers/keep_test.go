@@ -29,6 +29,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // contested is a region with one server, and another user who wants it.
@@ -74,12 +75,8 @@ func of(md *clusterv1.MachineDeployment) func(*metav1.ObjectMeta) {
 // steals allocates any machine for the thief, and reports whether there was one.
 func (w *world) steals() bool {
 	w.t.Helper()
-	thief, err := maas.NewClient(maas.Config{Endpoint: w.maasURL, APIKey: "thief:token:secret"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer thief.Close()
-	_, err = thief.AllocateMachine(context.Background(), maas.Unrecorded("a test"), maas.AllocateParams{})
+	thief := simtest.Client(w.t, w.maasURL, "thief:token:secret")
+	_, err := thief.AllocateMachine(context.Background(), maas.Unrecorded("a test"), maas.AllocateParams{})
 	if err != nil && !errors.Is(err, maas.Conflict) {
 		w.t.Errorf("the thief failed: %v", err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const thisManagementCluster, anotherManagementCluster = "uid-here", "uid-elsewhere"
@@ -126,11 +127,7 @@ func (b *auditBed) orphaned() map[string]float64 {
 
 func (b *auditBed) region() *maas.Client {
 	b.t.Helper()
-	c, err := maas.NewClient(maas.Config{Endpoint: b.maasURL, APIKey: "admin:token:secret"})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return c
+	return simtest.Client(b.t, b.maasURL, "admin:token:secret")
 }
 
 // lose removes MaasMachines while their cluster is paused, so that their machines stay behind in MAAS.

@@ -31,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const otherKey = "other:token:secret"
@@ -45,12 +46,7 @@ func withOtherUser(admin bool) func(*world) {
 // as returns MAAS as the user of a key sees it.
 func (w *world) as(key string) *maas.Client {
 	w.t.Helper()
-	c, err := maas.NewClient(maas.Config{Endpoint: w.maasURL, APIKey: key})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(c.Close)
-	return c
+	return simtest.Client(w.t, w.maasURL, key)
 }
 
 func (w *world) named(hostname string) string {

@@ -26,6 +26,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -60,28 +61,14 @@ type bed struct {
 
 func newBed(t *testing.T, description string, o simulator.Options) bed {
 	t.Helper()
-	region, err := simulator.LoadRegion(strings.NewReader(description))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(region, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	return bed{sim, server.URL + "/MAAS"}
+	sim, endpoint := simtest.Start(t, description, o)
+	return bed{sim, endpoint}
 }
 
 // client is an administrator's.
 func (b bed) client(t *testing.T) *maas.Client {
 	t.Helper()
-	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: adminKey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return simtest.Client(t, b.url, adminKey)
 }
 
 // register makes VM hosts behind the program's back.

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,6 +42,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // All tests share an API server, with the chart's objects for a host cluster except the DaemonSet. Each test has its
@@ -150,14 +150,7 @@ func newBed(t *testing.T, wrap ...func(http.Handler) http.Handler) *bed {
 	t.Helper()
 	lxdtest.Require(t)
 	b := &bed{t: t, dir: t.TempDir(), hosts: map[string]*lxd.Daemon{}}
-	parsed, err := simulator.LoadRegion(strings.NewReader(regionYAML))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.region, err = simulator.New(parsed, simulator.Options{TimeScale: 1000, Dial: b.dial}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.region.Close)
+	b.region = simtest.New(t, regionYAML, simulator.Options{TimeScale: 1000, Dial: b.dial})
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.down.Load() {
 			panic(http.ErrAbortHandler)
@@ -171,9 +164,7 @@ func newBed(t *testing.T, wrap ...func(http.Handler) http.Handler) *bed {
 	t.Cleanup(server.Close)
 	b.endpoint = server.URL + "/MAAS"
 	b.writeCredentials(apiKey)
-	if b.client, err = maas.NewClient(maas.Config{Endpoint: b.endpoint, APIKey: apiKey}); err != nil {
-		t.Fatal(err)
-	}
+	b.client = simtest.Client(t, b.endpoint, apiKey)
 	return b
 }
 

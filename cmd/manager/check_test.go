@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -30,18 +31,8 @@ users:
 // serveMAAS serves a region and returns its URL.
 func serveMAAS(t *testing.T) string {
 	t.Helper()
-	described, err := simulator.LoadRegion(strings.NewReader(region))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(described, simulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	return server.URL + "/MAAS"
+	_, endpoint := simtest.Start(t, region, simulator.Options{})
+	return endpoint
 }
 
 // serveKubernetes serves the discovery of API versions with their kinds, and sets the environment for it.

@@ -33,6 +33,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -76,22 +77,14 @@ type region struct {
 
 func newRegion(t *testing.T, version, key string) *region {
 	t.Helper()
-	described, err := simulator.LoadRegion(strings.NewReader(messagesRegion))
+	sim, endpoint := simtest.Start(t, messagesRegion, simulator.Options{Version: version})
+	r := &region{t: t, sim: sim, url: strings.TrimSuffix(endpoint, "/MAAS")}
+	r.factory = factory(t, maas.Config{Endpoint: endpoint, APIKey: key})
+	own, err := r.factory.Own()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := simulator.New(described, simulator.Options{Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	r := &region{t: t, sim: sim, url: server.URL}
-	r.factory = factory(t, maas.Config{Endpoint: server.URL + "/MAAS", APIKey: key})
-	if r.Region, err = r.factory.Own(); err != nil {
-		t.Fatal(err)
-	}
+	r.Region = own
 	return r
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const name = "api.maas.test"
@@ -99,10 +100,7 @@ func newService(t *testing.T, s *server) *Service {
 	t.Helper()
 	listener := httptest.NewServer(s)
 	t.Cleanup(listener.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: listener.URL + "/MAAS", APIKey: "consumer:token:secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, listener.URL+"/MAAS", "consumer:token:secret")
 	return NewService(inventory.New(client, inventory.Options{}))
 }
 

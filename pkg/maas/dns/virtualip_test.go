@@ -5,7 +5,6 @@ package dns
 import (
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -39,26 +39,11 @@ type virtualBed struct {
 
 func newVirtualBed(t *testing.T, version string) *virtualBed {
 	t.Helper()
-	region, err := simulator.LoadRegion(strings.NewReader(virtualRegion))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &virtualBed{}
-	if b.maas, err = simulator.New(region, simulator.Options{Version: version}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.maas.Close)
-	listener := httptest.NewServer(b.maas.Handler())
-	t.Cleanup(listener.Close)
+	sim, endpoint := simtest.Start(t, virtualRegion, simulator.Options{Version: version})
 	service := func(key string) *Service {
-		client, err := maas.NewClient(maas.Config{Endpoint: listener.URL + "/MAAS", APIKey: key})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return NewService(inventory.New(client, inventory.Options{}))
+		return NewService(inventory.New(simtest.Client(t, endpoint, key), inventory.Options{}))
 	}
-	b.ours, b.other = service("admin:token:secret"), service("other:token:secret")
-	return b
+	return &virtualBed{sim, service("admin:token:secret"), service("other:token:secret")}
 }
 
 // reserve has a service reserve an address under a name, or under none.

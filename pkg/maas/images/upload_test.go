@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const described = `
@@ -42,29 +42,15 @@ type bed struct {
 
 func newBed(t *testing.T, version string) *bed {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(described))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(parsed, simulator.Options{Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	b := &bed{t: t, sim: sim, url: server.URL + "/MAAS"}
+	sim, endpoint := simtest.Start(t, described, simulator.Options{Version: version})
+	b := &bed{t: t, sim: sim, url: endpoint}
 	b.Service = b.as("admin:token:secret")
 	return b
 }
 
 func (b *bed) as(key string) *Service {
 	b.t.Helper()
-	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: key})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(client.Close)
+	client := simtest.Client(b.t, b.url, key)
 	s := NewService(client)
 	s.poll, s.settle, s.sync, s.pause, s.pieceSize = time.Millisecond, 50*time.Millisecond, 50*time.Millisecond, time.Millisecond, pieceSize
 	return s

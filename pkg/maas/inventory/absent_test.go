@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // script is a MAAS that needs time on the test's own clock. Its client is never used: poll only asks it whether MAAS is
@@ -49,10 +50,7 @@ func newScript(t *testing.T) (*Inventory, *script) {
 		t: t, clock: time.Unix(1_000_000, 0), timeout: 30 * time.Second, machines: map[string]*maas.Machine{}, unlisted: map[string]bool{},
 		errors: map[string]error{}, told: map[string]int{}, bad: map[string]error{},
 	}
-	client, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, "http://127.0.0.1:1/MAAS", "a:b:c")
 	i := New(client, Options{
 		ActiveInterval: scriptedActive, IdleInterval: scriptedIdle, Notify: func(id string) { s.told[id]++ }, Logger: testr.New(t),
 	})

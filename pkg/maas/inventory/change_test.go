@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // refused are the errors of calls that fail; the value is whether the machine may not be as it was last seen.
@@ -92,10 +93,7 @@ func (c *counter) ListMachines(_ context.Context, filter maas.MachineFilter) (fo
 // What MAAS says to a change is known: only machines that change by themselves are worth a list.
 func TestAChangeCostsNoList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := simtest.Client(t, "http://127.0.0.1:1/MAAS", "a:b:c")
 		count := &counter{}
 		i := New(client, Options{ActiveInterval: scriptedActive, IdleInterval: scriptedIdle, Notify: func(string) {}, Logger: testr.New(t)})
 		i.source = count

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // hostRegion is a MAAS with VM hosts on machines, some of which this user does not see. It counts its lists.
@@ -68,10 +69,7 @@ func (r *hostRegion) inventory(t *testing.T) *Inventory {
 	t.Helper()
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL, "a:b:c")
 	return New(client, Options{})
 }
 
@@ -148,10 +146,7 @@ func TestThatMAASHasNoVMHostsIsCached(t *testing.T) {
 		w.WriteHeader(http.StatusGone)
 	}))
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL, "a:b:c")
 	i := New(client, Options{})
 	for range 3 {
 		if _, _, err := i.VMHosts(t.Context(), time.Hour); !errors.Is(err, maas.Gone) {

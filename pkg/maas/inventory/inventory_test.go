@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // region is a MAAS that has machines and counts the requests for each.
@@ -103,10 +104,7 @@ func start(t *testing.T, active, idle time.Duration) (*Inventory, *region, *chan
 	region := &region{machines: map[string]maas.Machine{}}
 	server := httptest.NewServer(region)
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL, "a:b:c")
 	changed := &changes{}
 	inventory := New(client, Options{ActiveInterval: active, IdleInterval: idle, Notify: changed.add, Logger: testr.New(t)})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -343,10 +341,7 @@ func TestAReadTellsWhatChanged(t *testing.T) {
 		fmt.Fprintf(w, `{"system_id": "m0000", "status": %d}`, status)
 	}))
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL, "a:b:c")
 	i.client = client
 	for _, want := range []int{2, 2, 3} {
 		if want == 3 {

@@ -3,14 +3,13 @@
 package inventory
 
 import (
-	"net/http/httptest"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // hundred is a MAAS with 100 servers of two cards and two disks.
@@ -24,21 +23,8 @@ machines:
 
 // A manager that follows 100 machines keeps what the range says of them.
 func TestMemoryOfAHundredMachines(t *testing.T) {
-	region, err := simulator.LoadRegion(strings.NewReader(hundred))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(region, simulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, endpoint := simtest.Start(t, hundred, simulator.Options{})
+	client := simtest.Client(t, endpoint, "a:b:c")
 	inventory := New(client, Options{})
 	follow := func() int {
 		machines, err := client.ListMachines(t.Context(), maas.MachineFilter{})

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // What the API accepts, see LXDStorage and LXDNetworkDevice.
@@ -77,23 +77,12 @@ type fuzzedRegion struct {
 
 func newRegion(t *testing.T, text string) fuzzedRegion {
 	t.Helper()
-	region, err := simulator.LoadRegion(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(region, simulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
+	sim := simtest.New(t, text, simulator.Options{})
 	server := httptest.NewUnstartedServer(sim.Handler())
 	server.Config.SetKeepAlivesEnabled(false) // Thousands of regions must not keep thousands of connections.
 	server.Start()
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL+"/MAAS", "admin:token:secret")
 	return fuzzedRegion{sim, inventory.New(client, inventory.Options{})}
 }
 

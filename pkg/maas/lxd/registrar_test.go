@@ -47,10 +47,7 @@ func (r *registry) as(user string) *registrar {
 	r.t.Helper()
 	server := httptest.NewServer(r.sim.Handler())
 	r.t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: user + ":token:secret"})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	client := simtest.Client(r.t, server.URL+"/MAAS", user+":token:secret")
 	return &registrar{client: client}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // The VM host is on two VLANs; the second has an IPv4 and an IPv6 subnet.
@@ -47,21 +48,9 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(networks))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bed{}
-	if b.maas, err = simulator.New(parsed, simulator.Options{TimeScale: 2000}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.maas.Close)
-	server := httptest.NewServer(b.maas.Handler())
-	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim, endpoint := simtest.Start(t, networks, simulator.Options{TimeScale: 2000})
+	b := &bed{maas: sim}
+	client := simtest.Client(t, endpoint, "admin:token:secret")
 	b.Service = NewService(inventory.New(client, inventory.Options{}), nil)
 	hosts, err := client.ListVMHosts(t.Context())
 	if err != nil {
@@ -330,12 +319,9 @@ func TestAddressThatIsReservedForAnotherMachineIsInUse(t *testing.T) {
 				}
 			}))
 			t.Cleanup(server.Close)
-			client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := simtest.Client(t, server.URL, "a:b:c")
 			m := &maas.Machine{SystemID: "abc", Status: maas.StatusReady, BootInterface: &maas.Interface{ID: 1}}
-			_, err = NewService(inventory.New(client, inventory.Options{}), nil).Connect(t.Context(), maas.Unrecorded("a test"), m, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}})
+			_, err := NewService(inventory.New(client, inventory.Options{}), nil).Connect(t.Context(), maas.Unrecorded("a test"), m, []NIC{{Mode: maas.LinkModeStatic, Address: "10.77.0.50"}})
 			var wrong *AddressError
 			if got := errors.As(err, &wrong) && wrong.Problem == AddressInUse; got != tc.want || (!got && !errors.Is(err, maas.Conflict)) {
 				t.Errorf("the error is %v", err)
@@ -390,10 +376,7 @@ func TestAnAddressThatMAASHasSeenIsTaken(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL, "a:b:c")
 	service := NewService(inventory.New(client, inventory.Options{}), nil)
 	for address, taken := range map[string]bool{seen: true, "10.77.0.51": false} {
 		var refused *AddressError

@@ -5,9 +5,7 @@ package machine
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const region = `
@@ -43,21 +42,8 @@ type pool struct {
 
 func newPool(t *testing.T) *pool {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(region))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(parsed, simulator.Options{TimeScale: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim, endpoint := simtest.Start(t, region, simulator.Options{TimeScale: 2000})
+	client := simtest.Client(t, endpoint, "admin:token:secret")
 	p := &pool{Service: NewService(inventory.New(client, inventory.Options{}), nil), t: t, maas: sim, client: client, now: time.Unix(100000, 0)}
 	p.Quarantine.SetClock(func() time.Time { return p.now })
 	return p

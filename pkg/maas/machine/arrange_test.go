@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -41,23 +40,10 @@ type metal struct {
 
 func newMetal(t *testing.T, version string) *metal {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(cabled))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &metal{t: t}
-	if b.sim, err = simulator.New(parsed, simulator.Options{TimeScale: 2000, Version: version}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.sim.Close)
-	server := httptest.NewServer(b.sim.Handler())
-	t.Cleanup(server.Close)
-	if b.client, err = maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"}); err != nil {
-		t.Fatal(err)
-	}
-	b.Service = NewService(inventory.New(b.client, inventory.Options{}), nil)
-	b.id = b.sim.Machines()[0].SystemID
-	return b
+	sim, endpoint := simtest.Start(t, cabled, simulator.Options{TimeScale: 2000, Version: version})
+	client := simtest.Client(t, endpoint, "admin:token:secret")
+	service := NewService(inventory.New(client, inventory.Options{}), nil)
+	return &metal{Service: service, t: t, sim: sim, client: client, id: sim.Machines()[0].SystemID}
 }
 
 func (b *metal) allocate() *maas.Machine {

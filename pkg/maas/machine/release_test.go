@@ -13,6 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // serviceWith makes a service of a MAAS that responds to all calls with one machine, or with a status. Its lists are empty.
@@ -28,10 +29,7 @@ func serviceWith(t *testing.T, machine maas.Machine, status int) *Service {
 		_ = json.NewEncoder(w).Encode(machine)
 	}))
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL+"/MAAS", "consumer:token:secret")
 	return NewService(inventory.New(client, inventory.Options{}), nil)
 }
 
@@ -68,12 +66,9 @@ func TestADeploymentThatIsNotFoundMayLackAnAddress(t *testing.T) {
 				}
 			}))
 			t.Cleanup(server.Close)
-			client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:secret"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := simtest.Client(t, server.URL+"/MAAS", "consumer:token:secret")
 			service := NewService(inventory.New(client, inventory.Options{}), nil)
-			_, err = service.Deploy(t.Context(), maas.Unrecorded("a test"), ownership.Identity{}, &machine, maas.DeployParams{})
+			_, err := service.Deploy(t.Context(), maas.Unrecorded("a test"), ownership.Identity{}, &machine, maas.DeployParams{})
 			if !errors.Is(err, tc.want) || maas.NeedsPerson(err) != tc.there || !maas.HadNoEffect(err) {
 				t.Errorf("the error is %#v", err)
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // After a restore of Kubernetes there may be many orphans at once. nginx before MAAS accepts 8 KiB for a request line.
@@ -32,10 +33,7 @@ func TestManyOrphansWithLongNamesAreProven(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(found)
 			}))
 			t.Cleanup(server.Close)
-			client, err := maas.NewClient(maas.Config{Endpoint: server.URL, APIKey: adminKey})
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := simtest.Client(t, server.URL, adminKey)
 			var findings []Finding
 			for i := range 100 {
 				m := metal("owner1", strings.Repeat("a", length))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -50,29 +50,15 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(region))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(parsed, simulator.Options{TimeScale: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	b := &bed{Simulator: sim, t: t, url: server.URL + "/MAAS"}
+	sim, endpoint := simtest.Start(t, region, simulator.Options{TimeScale: 2000})
+	b := &bed{Simulator: sim, t: t, url: endpoint}
 	b.client = b.as(adminKey)
 	return b
 }
 
 func (b *bed) as(key string) *maas.Client {
 	b.t.Helper()
-	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: key})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return client
+	return simtest.Client(b.t, b.url, key)
 }
 
 // metal acquires a machine as the provider does, and leaves it behind.

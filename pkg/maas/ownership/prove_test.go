@@ -12,6 +12,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const (
@@ -58,11 +59,7 @@ func (r record) prover(t *testing.T) *Prover {
 	t.Helper()
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "consumer:token:secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := simtest.Client(t, server.URL+"/MAAS", "consumer:token:secret")
 	return NewProver(inventory.New(client, inventory.Options{}))
 }
 

@@ -5,7 +5,6 @@ package quarantine
 import (
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const region = `
@@ -49,18 +49,8 @@ func newBed(t *testing.T) *bed {
 
 func newBedOf(t *testing.T, region, version string) *bed {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(region))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(parsed, simulator.Options{Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	b := &bed{t: t, maas: sim, url: server.URL + "/MAAS", now: now}
+	sim, endpoint := simtest.Start(t, region, simulator.Options{Version: version})
+	b := &bed{t: t, maas: sim, url: endpoint, now: now}
 	for _, m := range sim.Machines() {
 		*map[string]*string{"metal-a": &b.a, "metal-b": &b.b}[m.Hostname] = m.SystemID
 	}
@@ -70,11 +60,7 @@ func newBedOf(t *testing.T, region, version string) *bed {
 // manager is a service as a manager has it that has just started.
 func (b *bed) manager(key string) *Service {
 	b.t.Helper()
-	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: key})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(client.Close)
+	client := simtest.Client(b.t, b.url, key)
 	s := NewService(inventory.New(client, inventory.Options{}))
 	s.SetClock(func() time.Time { return b.now })
 	return s

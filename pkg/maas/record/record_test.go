@@ -24,6 +24,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 // bed is a MaasMachine, and a MaasCluster, in an API server.
@@ -341,13 +342,9 @@ func TestAManagerThatStoodStillAfterItsNoteAsksMAASForNothing(t *testing.T) {
 			<-time.After(sendWithin + time.Second)
 			return err
 		}})
-		api, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer api.Close()
+		api := simtest.Client(t, "http://127.0.0.1:1/MAAS", "a:b:c")
 		r, _ := b.open()
-		err = r.LetGo(t.Context(), Release, func(ctx context.Context, permit maas.ReleasePermit) error {
+		err := r.LetGo(t.Context(), Release, func(ctx context.Context, permit maas.ReleasePermit) error {
 			_, err := api.ReleaseMachine(ctx, permit, "abc", maas.ReleaseParams{})
 			return err
 		})
@@ -434,11 +431,7 @@ func TestACallIsPendingForTheSettleTimeWhateverItsClockSays(t *testing.T) {
 
 func TestTheZeroPermitAllowsNothing(t *testing.T) {
 	t.Parallel()
-	api, err := maas.NewClient(maas.Config{Endpoint: "http://127.0.0.1:1/MAAS", APIKey: "a:b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer api.Close()
+	api := simtest.Client(t, "http://127.0.0.1:1/MAAS", "a:b:c")
 	if err := api.DeleteMachine(t.Context(), maas.Permit{}, "abc"); !maas.NotSent(err) {
 		t.Errorf("the error is %v, want one of a call that was not sent", err)
 	}

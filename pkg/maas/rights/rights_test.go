@@ -15,6 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const key = "key:of:user"
@@ -37,10 +38,7 @@ func region(t *testing.T, version string, admin bool, entitlements ...simulator.
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
-	client, err := maas.NewClient(maas.Config{Endpoint: server.URL + "/MAAS", APIKey: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := simtest.Client(t, server.URL+"/MAAS", key)
 	return sim, rights.Direct{Client: client}
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 func hostScheme(t *testing.T) *runtime.Scheme {
@@ -271,18 +272,8 @@ func counting(t *testing.T, reads *atomic.Int32, objects ...client.Object) clien
 // Each placement, and each search for a VM, looks at the hosts.
 func TestALookAtTheLXDHostsOfOthersReadsNoSecret(t *testing.T) {
 	t.Parallel()
-	parsed, err := simulator.LoadRegion(strings.NewReader(`users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	region, err := simulator.New(parsed, simulator.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(region.Close)
-	server := httptest.NewServer(region.Handler())
-	t.Cleanup(server.Close)
-	config := maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "admin:token:secret"}
+	_, endpoint := simtest.Start(t, `users: [{name: admin, admin: true, keys: ["admin:token:secret"]}]`, simulator.Options{})
+	config := maas.Config{Endpoint: endpoint, APIKey: "admin:token:secret"}
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "tenant", Name: name} }
 	ref := func(name string) *infrav1.LocalObjectReference { return &infrav1.LocalObjectReference{Name: name} }
 	everybody := []string{infrav1.AllNamespaces}

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"math/big"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
 const region = `
@@ -52,18 +52,8 @@ func newBed(t *testing.T) *bed {
 // newBedOf is newBed, with a MAAS of a version.
 func newBedOf(t *testing.T, version string) *bed {
 	t.Helper()
-	parsed, err := simulator.LoadRegion(strings.NewReader(region))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim, err := simulator.New(parsed, simulator.Options{Version: version, TimeScale: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	b := &bed{t: t, maas: sim, url: server.URL + "/MAAS"}
+	sim, endpoint := simtest.Start(t, region, simulator.Options{Version: version, TimeScale: 2000})
+	b := &bed{t: t, maas: sim, url: endpoint}
 	b.client = b.as("admin:token:secret")
 	b.Service = vmhosts.NewService(b.client)
 	return b
@@ -71,11 +61,7 @@ func newBedOf(t *testing.T, version string) *bed {
 
 func (b *bed) as(key string) *maas.Client {
 	b.t.Helper()
-	client, err := maas.NewClient(maas.Config{Endpoint: b.url, APIKey: key})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return client
+	return simtest.Client(b.t, b.url, key)
 }
 
 func (b *bed) ensure(r vmhosts.Registration) vmhosts.Result {
