@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
@@ -19,22 +18,6 @@ func everything(name string) Config {
 	config := named(name)
 	config.NetworkBridge, config.CreateBridge = "br-"+name, true
 	return config
-}
-
-// remove removes what was made for a configuration: many bridges make a daemon slow, and the next case must set the
-// address, too.
-func remove(t *testing.T, client lxd.InstanceServer, config Config) {
-	t.Helper()
-	setConfig(t, client, listenKey, "")
-	setConfig(t, client, ownListenKey, "")
-	for _, err := range []error{
-		client.UseProject(config.Project).DeleteProfile(profileName), client.DeleteProject(config.Project),
-		client.DeleteNetwork(config.NetworkBridge), client.DeleteStoragePool(config.StoragePool),
-	} {
-		if err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // LXD never finishes a pool that it was making when it died. The remedy in the error has to be enough.
