@@ -113,24 +113,6 @@ func (b *imageHost) set(change func()) {
 	change()
 }
 
-// cutOnce cuts the nth call of a method whose path ends so.
-func (b *imageHost) cutOnce(method, suffix string, nth int, after bool) (done func() bool) {
-	seen := 0
-	b.set(func() {
-		b.cut = func(r *http.Request) (bool, bool) {
-			if r.Method != method || !strings.HasSuffix(r.URL.Path, suffix) {
-				return false, false
-			}
-			seen++
-			return seen == nth && !after, seen == nth && after
-		}
-	})
-	return func() bool {
-		b.set(func() { b.cut = nil })
-		return seen >= nth
-	}
-}
-
 func aClone() VMSpec {
 	name := "cp-0-owner"
 	return VMSpec{
@@ -162,12 +144,6 @@ func (b *imageHost) remove(vm VM) {
 	if left, err := b.client.ListDevices(b.t.Context(), maas.DeviceFilter{}); err != nil || len(left)+len(b.server.VMs(b.t)) > 0 {
 		b.t.Errorf("left are %v and %v: %v", left, b.server.VMs(b.t), err)
 	}
-}
-
-// started starts a VM, as soon as LXD has ended what it does with it.
-func (b *imageHost) started(vm VM) {
-	b.t.Helper()
-	b.eventually(func(ctx context.Context) error { return b.Start(ctx, vm) })
 }
 
 // eventually repeats what LXD may be too busy for.
@@ -234,55 +210,6 @@ func TestTheLifeOfAVMFromAnImage(t *testing.T) {
 	})
 	if calls != callsToUnregister {
 		t.Errorf("it took %d calls to MAAS, want %d", calls, callsToUnregister)
-	}
-}
-
-// At each call that changes something the request or the answer is lost. The next try goes on with what is there: one
-// device, one address, one VM.
-func TestALostAnswerMakesNoSecondVM(t *testing.T) {
-	b := newImageHost(t)
-	for name, at := range map[string]struct {
-		method, suffix string
-		nth            int
-	}{
-		"the VM":         {http.MethodPost, "/instances", 1},
-		"its operation":  {http.MethodGet, "/wait", 1},
-		"the first read": {http.MethodGet, "/instances/cp-0-owner", 1},
-		"its start":      {http.MethodPut, "/state", 1},
-	} {
-		for _, after := range []bool{false, true} {
-			done := b.cutOnce(at.method, at.suffix, at.nth, after)
-			vm, err := b.compose(aClone())
-			if err == nil {
-				_ = b.Start(t.Context(), vm) // Lost, or seen to have succeeded.
-			}
-			if !done() {
-				t.Fatalf("%s (after %v): nothing was cut", name, after)
-			}
-			vm = b.composed(aClone())
-			b.started(vm)
-			if device := b.only(); device.SystemID != vm.SystemID || len(device.IPAddresses) != 1 || len(b.server.VMs(t)) != 1 || b.seen(vm) != lxdhost.StateRunning {
-				t.Errorf("%s (after %v): the device is %+v, the VMs %v", name, after, device, b.server.VMs(t))
-			}
-			b.remove(vm)
-		}
-	}
-	for name, at := range map[string]struct{ method, suffix string }{
-		"the mark": {http.MethodPatch, "/instances/cp-0-owner"},
-		"the stop": {http.MethodPut, "/state"},
-		"its wait": {http.MethodGet, "/wait"},
-	} {
-		for _, after := range []bool{false, true} {
-			vm := b.composed(aClone())
-			b.started(vm)
-			done := b.cutOnce(at.method, at.suffix, 1, after)
-			_ = b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm)
-			if !done() {
-				t.Fatalf("%s (after %v): nothing was cut", name, after)
-			}
-			b.only() // The device is there as long as the VM may be.
-			b.remove(vm)
-		}
 	}
 }
 
