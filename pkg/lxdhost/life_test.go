@@ -5,7 +5,6 @@ package lxdhost
 import (
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -301,32 +300,5 @@ func (b *bed) checkDisks(s Spec) {
 	}
 	if got := b.volumes(); !slices.Equal(got, want) {
 		b.t.Errorf("volumes %v, want %v", got, want)
-	}
-}
-
-func TestTwoAtOnce(t *testing.T) {
-	b := newBed(t)
-	both := func(what string, do func() error) {
-		var group sync.WaitGroup
-		errs := make([]error, 2)
-		for i := range errs {
-			group.Go(func() { errs[i] = do() })
-		}
-		group.Wait()
-		for _, err := range errs {
-			// One may be told that the other is at it, and has to come again.
-			if kind := KindOf(err); kind != "" && kind != KindOther && kind != KindInvalid && kind != KindUnfinished {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-		b.must(do())
-	}
-	s, seen := spec("vm"), b.seen()
-	both("Clone", func() error { return b.host.Clone(t.Context(), s, seen) })
-	both("Start", func() error { return b.host.Start(t.Context(), "vm", ours) })
-	both("Stop", func() error { return b.host.Stop(t.Context(), "vm", ours, time.Time{}) })
-	both("Delete", func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
-	if vm := b.instance("vm"); vm != nil {
-		t.Errorf("there is %+v", vm)
 	}
 }
