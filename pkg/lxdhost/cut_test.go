@@ -283,21 +283,6 @@ func TestDeleteReadsTheMarksAgain(t *testing.T) {
 	}
 }
 
-func TestLXDThatDiesIsFoundAgain(t *testing.T) {
-	b := newBed(t)
-	b.create(spec("vm"))
-	b.must(b.daemon.Kill())
-	_, err := b.host.List(t.Context())
-	wantKind(t, err, KindUnreachable)
-	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindUnreachable)
-	b.must(b.daemon.Restart(t.Context()))
-	vms, err := b.host.List(t.Context())
-	if err != nil || len(vms) != 1 {
-		t.Errorf("List = %v, %v", vms, err)
-	}
-	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
-}
-
 func TestWithoutAnAnswerInTime(t *testing.T) {
 	b := newBed(t)
 	b.create(spec("vm"))
