@@ -162,7 +162,6 @@ func TestOrphans(t *testing.T) {
 		"what becomes claimed before the second check is no orphan":   claimBeforeTheSecondCheck,
 		"what can't be read is a failure, and nothing is removed":     unreadable,
 		"a machine that MAAS does not let go is a failure of its own": refusedRelease,
-		"a VM that MAAS can't delete any more is kept":                keepUnhosted,
 		"a machine that can't be read is in doubt, and kept":          keepUnreadable,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newOrphanBed(t, k)) })
@@ -210,23 +209,6 @@ func listOrphans(t *testing.T, b *orphanBed) {
 	}
 	if strings.Contains(text.stdout, claimed.SystemID) || text.code != exitFailed {
 		t.Errorf("exit code %d:\n%s", text.code, text.stdout)
-	}
-}
-
-func keepUnhosted(t *testing.T, b *orphanBed) {
-	vm := b.vm(b.owner, "cp-0")
-	if err := b.Upgrade("4.0"); err != nil {
-		t.Fatal(err)
-	}
-	r := b.report("--delete", "--yes")
-	if len(r.Orphans) != 1 {
-		t.Fatalf("the orphans are %+v, want the VM", r.Orphans)
-	}
-	if o := r.Orphans[0]; o.SystemID != vm || o.Kind != "lxd" || o.Kept == "" || o.Outcome != outcomeLeft || o.Message != o.Kept {
-		t.Errorf("want the VM kept, with the reason; got %+v", o)
-	}
-	if _, there := b.Machine(vm); !there {
-		t.Error("it is gone")
 	}
 }
 
