@@ -293,33 +293,6 @@ func TestAnImageThatMAASCannotFindIsNotTheSame(t *testing.T) {
 	}
 }
 
-func TestRefusedUploads(t *testing.T) {
-	b := newBed(t, "3.6")
-	file := content(1)
-	for name, tc := range map[string]struct {
-		change func(*Upload)
-		field  string
-	}{
-		"name":         {func(u *Upload) { u.Name = "ubuntu" }, "name"},
-		"architecture": {func(u *Upload) { u.Architecture = "s390x/generic" }, "architecture"},
-		"type":         {func(u *Upload) { u.FileType = "iso" }, "filetype"},
-		"base":         {func(u *Upload) { u.BaseImage = "noble" }, "base_image"},
-	} {
-		u := uploadOf(file)
-		tc.change(&u)
-		if _, err := b.ensure(file, u); !maas.InvalidField(err, tc.field) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	joe := b.as("joe:token:secret")
-	if _, err := joe.Ensure(t.Context(), permit, bytes.NewReader(file), uploadOf(file), func(int64) {}); !errors.Is(err, maas.Forbidden) {
-		t.Errorf("a plain user gets %v", err)
-	}
-	if b.sentPieces() != 0 {
-		t.Errorf("%d pieces were sent", b.sentPieces())
-	}
-}
-
 func TestFileThatBecameShorter(t *testing.T) {
 	b := newBed(t, "3.6")
 	file := content(1)
