@@ -258,14 +258,6 @@ func TestPlan(t *testing.T) {
 			t.Errorf("there is no such cluster, and the report is %+v", r)
 		}
 	})
-	t.Run("an upgrade without room", func(t *testing.T) {
-		b := newPlanBed(t, k)
-		b.apply(b.manifest(5, 0))
-		b.controlPlanes(5)
-		if diff := cmp.Diff([]string{"create KubeadmControlPlane #1  false"}, lines(b.plan(exitFailed, "upgrade", "c1", "--kubernetes-version=v1.36.0"))); diff != "" {
-			t.Errorf("the plan differs (-want +got):\n%s", diff)
-		}
-	})
 	t.Run("a drain", func(t *testing.T) {
 		b := newPlanBed(t, k)
 		b.apply(b.manifest(4, 0))
