@@ -3,8 +3,6 @@
 package controllers
 
 import (
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -14,7 +12,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -145,42 +142,4 @@ func TestMachinesSayWhatTheManagerOfTheirClusterMustDo(t *testing.T) {
 	says("status.initialization.provisioned")
 	w.patchStatus(w.cluster, func() { w.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true) })
 	w.deployed(m)
-}
-
-// The MaasCluster of the document takes the endpoint that the Cluster has, and so does the one that it tells of in words.
-func TestTheMaasClustersOfHostedControlPlanes(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/hosted-control-planes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	texts := append(regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1), [][]byte{nil, []byte(
-		`{kind: MaasCluster, metadata: {name: with-a-domain, annotations: {spectrocloud.com/custom-dns-provided: ""}}, spec: {dnsDomain: maas}}`)})
-	for _, text := range texts {
-		documented := &infrav1.MaasCluster{}
-		if err := yaml.Unmarshal(text[1], documented); err != nil {
-			t.Fatal(err)
-		}
-		if documented.Kind != "MaasCluster" {
-			continue
-		}
-		found++
-		t.Run(documented.Name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, func(w *world) { w.clusterEndpoint = clusterv1.APIEndpoint{Host: "192.0.2.10", Port: 30443} })
-			cluster := w.newCluster(func(c *infrav1.MaasCluster) {
-				credentials := c.Spec.CredentialsRef
-				c.Spec, c.Annotations = documented.Spec, documented.Annotations
-				c.Spec.CredentialsRef = credentials
-			})
-			w.provisioned(cluster)
-			if cluster.Spec.ControlPlaneEndpoint != (infrav1.APIEndpoint{Host: "192.0.2.10", Port: 30443}) {
-				t.Errorf("the endpoint is %+v", cluster.Spec.ControlPlaneEndpoint)
-			}
-		})
-	}
-	if found < 2 {
-		t.Errorf("%d MaasClusters in the document", found)
-	}
 }
