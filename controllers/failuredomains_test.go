@@ -49,49 +49,6 @@ func domainsText(cluster *infrav1.MaasCluster) (text []string) {
 	return text
 }
 
-func TestFailureDomainsFollowTheTemplateOfTheControlPlane(t *testing.T) {
-	t.Parallel()
-	pinned := infrav1.MaasMachineSpec{DynamicLXD: true, LXDConfig: &infrav1.LXDMachineConfig{VMHost: "lxd-b"}}
-	for name, tc := range map[string]struct {
-		only []string
-		spec infrav1.MaasMachineSpec
-		want []string
-	}{
-		"VMs": {
-			nil, infrav1.MaasMachineSpec{DynamicLXD: true, MinCPU: 3, MinMemory: 4096},
-			[]string{"zone-a true map[hosts:1 room:2-3]", "zone-b true map[hosts:1 room:2-3]", "zone-c true map[hosts:1 room:2-3]"},
-		},
-		"VMs pinned to a host": {
-			nil, pinned,
-			[]string{"zone-a false map[]", "zone-b true map[hosts:1 room:4-7]", "zone-c false map[]"},
-		},
-		"VMs that fit in none of the zones of the spec, and in another": {
-			[]string{"zone-a", "zone-c"}, pinned,
-			[]string{"zone-a true map[]", "zone-c true map[]"},
-		},
-		"VMs that fit nowhere": {
-			nil, infrav1.MaasMachineSpec{DynamicLXD: true, LXDConfig: &infrav1.LXDMachineConfig{Profile: "fast"}},
-			[]string{"zone-a false map[]", "zone-b false map[]", "zone-c false map[]"},
-		},
-		"bare metal": {
-			nil, infrav1.MaasMachineSpec{MinCPU: 8},
-			[]string{"zone-a true map[machines:1 room:1]", "zone-b true map[machines:1 room:1]", "zone-c false map[]"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = tc.only })
-			w.provisioned(cluster)
-			w.controlPlane(tc.spec)
-			w.eventually(cluster, "updated with the zones where control planes fit", func() bool { return slices.Equal(domainsText(cluster), tc.want) })
-			if !conditions.IsTrue(cluster, infrav1.FailureDomainsReadyCondition) {
-				t.Errorf("FailureDomainsReady is %+v", conditions.Get(cluster, infrav1.FailureDomainsReadyCondition))
-			}
-		})
-	}
-}
-
 // As when MAAS's zones are renamed. Without failure domains a control plane would be placed in any zone.
 func TestControlPlanesWaitForZonesThatAreGone(t *testing.T) {
 	t.Parallel()
