@@ -3,7 +3,6 @@
 package maas
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
@@ -21,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
-	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
@@ -138,51 +136,6 @@ func TestBusyIsNoConflict(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestInvalidField(t *testing.T) {
-	client := serve(t, answer(400, "application/json", `{"hostname": ["taken"]}`))
-	_, err := client.Compose(t.Context(), Unrecorded("a test"), 1, ComposeParams{Hostname: "cp1"})
-	if !InvalidField(err, "hostname") || InvalidField(err, "cores") {
-		t.Errorf("%v: the refused field is not told", err)
-	}
-}
-
-func TestNoResponseIsUnavailable(t *testing.T) {
-	for name, handler := range map[string]http.HandlerFunc{
-		"cut off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"garbage": answer(200, "application/json", "{not json"),
-		"truncated": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			fmt.Fprint(w, "{")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := serve(t, handler).GetMachine(t.Context(), "abc123")
-			if !errors.Is(err, Unavailable) {
-				t.Errorf("the error is %#v, want %s", err, Unavailable)
-			}
-		})
-	}
-	t.Run("nobody listens", func(t *testing.T) {
-		client, err := NewClient(Config{Endpoint: "http://" + refused.Port(t) + "/MAAS", APIKey: testKey})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.ListZones(t.Context()); !errors.Is(err, Unavailable) {
-			t.Errorf("the error is %#v, want %s", err, Unavailable)
-		}
-	})
-	t.Run("the caller gives up", func(t *testing.T) {
-		release := make(chan struct{})
-		client := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
-		defer close(release)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := client.ListZones(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("the error is %v, want %v", err, context.Canceled)
-		}
-	})
 }
 
 // Errors of MAAS and of proxies with other texts come while MAAS goes on trying to switch a machine.
