@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,8 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
-
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/permit"
 )
 
 const testKey = "consumer:token:secret"
@@ -292,27 +289,5 @@ func TestReleaseSendsHowDisksAreErased(t *testing.T) {
 				t.Errorf("got %+v, %v", machine, err)
 			}
 		})
-	}
-}
-
-// A process that was paused after it recorded a call must not send it any more, nor remove the record as if MAAS had
-// refused the call.
-func TestACallThatIsTooLateIsNotSent(t *testing.T) {
-	var calls atomic.Int32
-	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		calls.Add(1)
-		_, _ = io.WriteString(w, "[]")
-	})
-	for range guard.SilentCalls + 1 {
-		_, err := client.AbortMachine(t.Context(), permit.Before(time.Now().Add(-time.Second), nil), "abc", "")
-		if !errors.Is(err, Unavailable) || NotSent(err) {
-			t.Fatalf("the error is %v, want one of which nothing is known", err)
-		}
-	}
-	if calls.Load() != 0 {
-		t.Errorf("%d calls were sent", calls.Load())
-	}
-	if err := client.DeleteMachine(t.Context(), permit.Before(time.Now().Add(time.Hour), nil), "abc"); err != nil {
-		t.Errorf("in time, and MAAS was never silent: %v", err)
 	}
 }
