@@ -23,9 +23,7 @@ func (w *world) patchCluster(spec map[string]any) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.client.Patch(w.t.Context(), w.cluster, client.RawPatch(client.Merge.Type(), patch)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), w.cluster, client.RawPatch(client.Merge.Type(), patch)))
 }
 
 // differs waits until a MaasCluster reports that its Cluster has another endpoint, and names both.
@@ -134,9 +132,7 @@ func (w *world) forget(object client.Object) {
 	w.t.Helper()
 	before := object.DeepCopyObject().(client.Object)
 	object.SetFinalizers(nil)
-	if err := w.client.Patch(w.t.Context(), object, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), object, client.MergeFrom(before)))
 	w.delete(object)
 }
 

@@ -35,9 +35,7 @@ func TestWhatMAASGaveUpIsTriedAgain(t *testing.T) {
 			before := w.maas.State()
 			cluster := w.newCluster() // Cluster API's part is the test's.
 			w.provisioned(cluster)    // This waits, as all that follows does, and says what there was instead.
-			if _, err := w.maas.AddFault(busy(op)); err != nil {
-				t.Fatal(err)
-			}
+			w.fault(busy(op))
 			m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 			if op != "release" {
 				w.refused(m, infrav1.MachineDeployedCondition, infrav1.MAASBusyReason)
@@ -66,9 +64,7 @@ func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 			w.provisioned(w.newCluster())
 			w.hostsLose(true)
 			if !tc.failed {
-				if _, err := w.maas.AddFault(busy("compose")); err != nil {
-					t.Fatal(err)
-				}
+				w.fault(busy("compose"))
 			}
 			m := w.newMachine("md-0", false, vm)
 			w.await("a VM is made", m, func(context.Context) bool { return len(w.vmsOnHosts()) > 0 })

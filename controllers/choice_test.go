@@ -86,9 +86,7 @@ func TestAMachineOfChoiceIsTakenWhenItIsAsBefore(t *testing.T) {
 				second := other.newMachine("second", false, infrav1.MaasMachineSpec{SystemID: id})
 				other.refused(second, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 				// Until that is settled, nothing is undone.
-				if _, err := w.maas.AddFault(simulator.Fault{Op: "release", DropAfter: true, First: 1}); err != nil {
-					t.Fatal(err)
-				}
+				w.fault(simulator.Fault{Op: "release", DropAfter: true, First: 1})
 				w.beginDeletion(first)
 				w.goes(first)
 				other.poke(second)

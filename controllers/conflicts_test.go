@@ -81,9 +81,7 @@ func (w *world) liveThrough(conflicts *atomic.Int64, spec infrav1.MaasMachineSpe
 		w.t.Error("no write conflicted")
 	}
 	list := &corev1.EventList{}
-	if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)))
 	for _, e := range list.Items {
 		if e.Type == corev1.EventTypeWarning {
 			w.t.Errorf("%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)

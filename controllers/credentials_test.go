@@ -21,9 +21,7 @@ func (w *world) setKey(key string) {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace}}
 	patch := `{"stringData": {"apiKey": "` + key + `"}}`
-	if err := w.client.Patch(w.t.Context(), secret, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), secret, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // withTwoKeys gives the administrator a second API key.
@@ -82,9 +80,7 @@ func (w *world) setEndpoint(endpoint string) {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace}}
 	patch := `{"stringData": {"endpoint": "` + endpoint + `"}}`
-	if err := w.client.Patch(w.t.Context(), secret, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), secret, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // Another MAAS has nothing of the cluster, and another user of the same MAAS sees only its DNS record: its machines would

@@ -30,9 +30,7 @@ import (
 func (w *world) secret(name string) *corev1.Secret {
 	w.t.Helper()
 	secret := &corev1.Secret{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, secret); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, secret))
 	return secret
 }
 
@@ -51,9 +49,7 @@ func (w *world) another(name string) *corev1.Secret {
 func (w *world) setCredentials(cluster *infrav1.MaasCluster, name string) {
 	w.t.Helper()
 	patch := []byte(`{"spec":{"credentialsRef":{"name":"` + name + `"}}}`)
-	if err := w.client.Patch(w.t.Context(), cluster, client.RawPatch(client.Merge.Type(), patch)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), cluster, client.RawPatch(client.Merge.Type(), patch)))
 }
 
 // heldWheneverMAASIsChanged fails the test if a call changes MAAS while the Secret may be deleted.
@@ -175,9 +171,7 @@ func TestASecretIsFreedByTheNextManager(t *testing.T) {
 	w.provisioned(cluster)
 	secret := w.secret("maas")
 	controllerutil.AddFinalizer(secret, "example.com/other")
-	if err := w.client.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Update(t.Context(), secret))
 	w.stopManager()
 	w.another("other")
 	w.setCredentials(cluster, "other")

@@ -43,9 +43,7 @@ func (w *world) addLXDHost(server *directhost.Host, name, zone string, change ..
 	host, secret := server.Objects(client.ObjectKey{Namespace: w.namespace, Name: name}, zone)
 	host.Spec.MAASCredentialsRef = &infrav1.LocalObjectReference{Name: "maas"}
 	host.Spec.Subnet = "10.77.0.0/24"
-	if err := server.AddImage(w.t.Context(), vmImage); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(server.AddImage(w.t.Context(), vmImage))
 	for _, c := range change {
 		c(host)
 	}
@@ -275,16 +273,12 @@ func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.deployed(m)
-	if err := errors.Join(server.Daemon.Kill(), w.client.Delete(t.Context(), m)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(errors.Join(server.Daemon.Kill(), w.client.Delete(t.Context(), m)))
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
 	if w.deviceOf(m) == nil {
 		t.Error("MAAS gives the address of a VM that may run to others")
 	}
-	if err := server.Daemon.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.must(server.Daemon.Restart(t.Context()))
 	w.await(m.Name+" is gone", m, w.hostGone(m))
 	if got := server.VMs(t); len(got) > 0 {
 		t.Errorf("LXD has %v", got)
@@ -312,14 +306,10 @@ func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 	name := func(endpoint string) {
 		t.Helper()
 		patch := client.RawPatch(client.Merge.Type(), fmt.Appendf(nil, `{"stringData": {"endpoint": %q}}`, endpoint))
-		if err := w.client.Patch(t.Context(), secret, patch); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Patch(t.Context(), secret, patch))
 	}
 	name("http://" + refused.Port(t) + "/MAAS")
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.eventually(m, "waiting", func() bool {
 		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.CredentialsInvalidReason
 	})
@@ -354,9 +344,7 @@ func TestAVMThatIsFoundThroughAnotherLXDHostStays(t *testing.T) {
 		one, other := w.namespace+"/host-a", w.namespace+"/"+name
 		both := strings.Replace(m.Annotations[infrav1.RecordAnnotation], `"lxdhost:`+one+`"`, `"lxdhost:`+one+`","lxdhost:`+other+`"`, 1)
 		patch := client.RawPatch(client.Merge.Type(), fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %q}}}`, infrav1.RecordAnnotation, both))
-		if err := w.client.Patch(t.Context(), m, patch); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Patch(t.Context(), m, patch))
 		if !strings.Contains(m.Annotations[infrav1.RecordAnnotation], other) {
 			t.Fatalf("the record is %s", m.Annotations[infrav1.RecordAnnotation])
 		}

@@ -79,9 +79,7 @@ func TestTheEndpointOfAClusterThatGoesAtOnceIsDeleted(t *testing.T) {
 	m := w.newMachine("cp", true, vm)
 	w.deployed(m)
 	w.cannotPublish(m)
-	if err := w.client.Delete(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(cluster)
 	w.delete(m)
 	w.eventually(cluster, "waiting until MAAS can't make it any more", func() bool {
 		return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.MAASUnavailableReason
@@ -106,9 +104,7 @@ func TestCredentialsThatLeadToAnotherMAASLoseNoEndpoint(t *testing.T) {
 	w.deployed(m)
 	w.eventually(m, "it is attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
 	w.fault(simulator.Fault{Method: http.MethodGet, Endpoint: "dnsresources/", Status: http.StatusBadGateway})
-	if err := w.client.Delete(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(cluster)
 	w.delete(m)
 	w.setEndpoint(w.startMAAS())
 	w.eventually(cluster, "the cluster reports it", func() bool {

@@ -69,9 +69,7 @@ func (w *world) pair(cluster *infrav1.MaasCluster) (first, second *infrav1.MaasM
 func (w *world) join(m *infrav1.MaasMachine) {
 	w.t.Helper()
 	machine := &clusterv1.Machine{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), machine); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), machine))
 	w.patchStatus(machine, func() { machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: m.Name} })
 }
 
@@ -138,17 +136,9 @@ func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 	w.provisioned(cluster)
 	first, second, _ := w.pair(cluster)
 	machine := &clusterv1.Machine{}
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(first), machine); err != nil {
-		t.Fatal(err)
-	}
-	before := machine.DeepCopy()
-	machine.Finalizers = append(machine.Finalizers, "example.com/drain")
-	if err := w.client.Patch(t.Context(), machine, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.client.Delete(t.Context(), machine); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(first), machine))
+	w.patch(machine, func() { machine.Finalizers = append(machine.Finalizers, "example.com/drain") })
+	w.beginDeletion(machine)
 	left := []string{clusters.EndpointAddress(second)}
 	w.await("the one that is drained left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
 	if now, _ := w.maas.Machine(first.Spec.SystemID); now.Status != "Deployed" {
@@ -195,9 +185,7 @@ func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	if now := w.endpoint(cluster); !slices.Equal(now, both) {
 		t.Errorf("the endpoint leads to %v already", now)
 	}
-	if _, err := w.maas.AddFault(simulator.Fault{DropBefore: true}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{DropBefore: true})
 	w.eventually(first, "unknown", func() bool { return conditions.IsUnknown(first, infrav1.MachineDeployedCondition) })
 	w.maas.ClearFaults()
 	left := []string{clusters.EndpointAddress(second)}

@@ -56,9 +56,7 @@ func (w *world) newPlane(replicas int, zones ...string) *plane {
 		said := []any{map[string]any{
 			"type": clusterv1.AvailableCondition, "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z",
 		}}
-		if err := unstructured.SetNestedSlice(p.object.Object, said, "status", "conditions"); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(unstructured.SetNestedSlice(p.object.Object, said, "status", "conditions"))
 	})
 	for _, zone := range zones {
 		p.make(zone)
@@ -70,16 +68,10 @@ func (w *world) newPlane(replicas int, zones ...string) *plane {
 
 func (w *world) patchPlane(p *plane, change func(map[string]any) error) {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(p.object), p.object); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(p.object), p.object))
 	before := p.object.DeepCopy()
-	if err := change(p.object.Object); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.client.Patch(w.t.Context(), p.object, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(change(p.object.Object))
+	w.must(w.client.Patch(w.t.Context(), p.object, client.MergeFrom(before)))
 }
 
 // make makes a control plane's Machine in a zone.
@@ -94,9 +86,7 @@ func (w *world) newOwned(name string, controlPlane bool, zone string, by client.
 	w.t.Helper()
 	m := w.newMachine(name, controlPlane, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: zone})
 	machine := &clusterv1.Machine{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), machine); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), machine))
 	w.patch(machine, func() {
 		machine.Finalizers = append(machine.Finalizers, holdMachine)
 		machine.Spec.FailureDomain = zone
@@ -284,9 +274,7 @@ func TestAnLXDHostThatIsDeletedIsEmptied(t *testing.T) {
 	p := w.newPlane(3, "zone-a", "zone-b", "zone-b")
 	p.zone = "zone-b"
 	w.domains("zone-b")
-	if err := w.client.Delete(t.Context(), host); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(host)
 	p.hostGoes(host, "is gone", w.hostGone(host))
 	if got := a.VMs(t); len(got) > 0 {
 		t.Errorf("its LXD has %v", got)
@@ -329,9 +317,7 @@ func TestAControlPlaneOfOneIsRolledOut(t *testing.T) {
 	w.vmSays(host, "cp-1", infrav1.LXDVMLeaving)
 	w.isKept("cp-1")
 	after := func() string {
-		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(p.object), p.object); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(p.object), p.object))
 		text, _, _ := unstructured.NestedString(p.object.Object, "spec", "rollout", "after")
 		return text
 	}
@@ -346,9 +332,7 @@ func TestAControlPlaneOfOneIsRolledOut(t *testing.T) {
 		t.Errorf("the rollout was asked for again: after %s, then after %s", first, second)
 	}
 	machine := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cp-1"}}
-	if err := w.client.Delete(t.Context(), machine); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(machine)
 	w.await("the host is empty", host, func(ctx context.Context) bool {
 		p.step(ctx)
 		return w.sees(ctx, host) == nil && conditions.IsTrue(host, infrav1.EvacuatedCondition)
@@ -369,9 +353,7 @@ func TestVMsThatCannotLeave(t *testing.T) {
 	for _, m := range vms {
 		w.deployed(m)
 		machine := &clusterv1.Machine{}
-		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(m), machine); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(m), machine))
 		w.advance(t.Context(), machine)
 		if m.Name == "paused" {
 			w.patch(machine, func() { machine.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
@@ -389,9 +371,7 @@ func TestVMsThatCannotLeave(t *testing.T) {
 
 	t.Run("until somebody makes room", func(*testing.T) {
 		machine := &clusterv1.Machine{}
-		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "cramped"}, machine); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "cramped"}, machine))
 		w.patch(machine, func() { machine.Spec.FailureDomain = "zone-b" })
 		w.vmSays(host, "cramped", infrav1.LXDVMLeaving)
 		w.hostSays(host, infrav1.EvacuatedCondition, metav1.ConditionFalse, infrav1.EvacuatingReason)

@@ -32,9 +32,7 @@ machines:
 // refuseTags makes MAAS refuse to tag machines, as it does to keys that are no administrator's.
 func (w *world) refuseTags() {
 	w.t.Helper()
-	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden})
 }
 
 // undoes reports whether a call undoes something on a machine that was released.
@@ -139,9 +137,7 @@ func TestNothingIsChangedOnAMachineBeforeItsNote(t *testing.T) {
 				w := newWorld(t, func(w *world) { w.region = oneServer })
 				w.provisioned(w.newCluster())
 				before, id := w.maas.State(), w.maas.Machines()[0].SystemID
-				if _, err := w.maas.AddFault(fault); err != nil {
-					t.Fatal(err)
-				}
+				w.fault(fault)
 				w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 					isChange := slices.Contains([]string{"create_bond", "link_subnet", "set_storage_layout"}, call.Op)
 					if at == simulator.Before && isChange && !bytes.Contains(w.maas.State(), []byte(`"`+quarantine.ExcludeTag+"-"+id+`"`)) {
@@ -170,9 +166,7 @@ func TestAMachineThatIsMovedWhileItIsExcludedIsIncluded(t *testing.T) {
 	m := w.newMachine("m", false, infrav1.MaasMachineSpec{Interfaces: bonded})
 	w.deployed(m)
 	undo := simulator.Fault{Method: http.MethodDelete, Endpoint: "nodes/{id}/interfaces/{iface}/", Status: http.StatusServiceUnavailable}
-	if _, err := w.maas.AddFault(undo); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(undo)
 	w.beginDeletion(m)
 	w.await("it is acquired once more, and excluded", m, func(context.Context) bool {
 		now, _ := w.maas.Machine(m.Spec.SystemID)
@@ -190,15 +184,11 @@ func TestAMachineThatIsMovedWhileItIsExcludedIsIncluded(t *testing.T) {
 // recreated replaces a MaasMachine by one with its spec and its annotations, as clusterctl does in another management cluster.
 func (w *world) recreated(m *infrav1.MaasMachine) *infrav1.MaasMachine {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), m))
 	anew := &infrav1.MaasMachine{Spec: m.Spec, ObjectMeta: metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, Labels: m.Labels, Annotations: m.Annotations, Finalizers: m.Finalizers, OwnerReferences: m.OwnerReferences,
 	}}
-	if err := w.client.Patch(w.t.Context(), m, client.RawPatch(client.Merge.Type(), []byte(`{"metadata": {"finalizers": null}}`))); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), m, client.RawPatch(client.Merge.Type(), []byte(`{"metadata": {"finalizers": null}}`))))
 	w.goes(m)
 	w.create(anew)
 	return anew

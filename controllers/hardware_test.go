@@ -79,9 +79,7 @@ func TestTheHardwareOfSomebodysMachineIsNotTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := deployTheirs(t.Context(), other, theirs); err != nil {
-		t.Fatal(err)
-	}
+	w.must(deployTheirs(t.Context(), other, theirs))
 	w.inState(id, "Deployed")
 	m := w.newMachine("curious", false, infrav1.MaasMachineSpec{SystemID: id})
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)

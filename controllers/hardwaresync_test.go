@@ -47,9 +47,7 @@ func (w *world) metalState() []byte {
 	var state struct {
 		Machines []map[string]any `json:"machines"`
 	}
-	if err := json.Unmarshal(w.maas.State(), &state); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(json.Unmarshal(w.maas.State(), &state))
 	text, err := json.MarshalIndent(state.Machines, "", "  ")
 	if err != nil {
 		w.t.Fatal(err)
@@ -200,8 +198,6 @@ func TestAMachineThatGotNoCrashDumpsIsReported(t *testing.T) {
 func (w *world) told(m *infrav1.MaasMachine, reason string) bool {
 	w.t.Helper()
 	list := &corev1.EventList{}
-	if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)))
 	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && e.InvolvedObject.Name == m.Name })
 }

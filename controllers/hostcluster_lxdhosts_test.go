@@ -147,9 +147,7 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 
 	t.Run("the node is told which key pair alone is in use", func(t *testing.T) { checkToldKeys(t, w, node, host, offered) })
 
-	if err := w.client.Delete(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(a)
 	t.Run("deletion waits for the VMs on the host", func(t *testing.T) {
 		w.eventually(host, "being deleted", func() bool { return !host.DeletionTimestamp.IsZero() })
 		w.saysOfHost(host, metav1.ConditionFalse, infrav1.DeletingReason, "waiting for 1 VM(s) on this host to be deleted: theirs")
@@ -161,9 +159,7 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 			t.Error("the node is asked to retire while VMs live on it")
 		}
 		// As with a namespace that is deleted.
-		if err := w.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "host-a-lxd"}}); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "host-a-lxd"}})
 		if _, err := w.keysOf(a); err != nil {
 			t.Errorf("the key pair that leads to the VMs: %v", err)
 		}
@@ -267,9 +263,7 @@ func TestANodeThatReportsItsAddressesProvesNoLXDByThem(t *testing.T) {
 	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
 	before := w.newMachine("before", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11", HardwareSync: true})
 	w.deployed(before)
-	if err := w.maas.Upgrade("4.0"); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maas.Upgrade("4.0"))
 	w.offers(w.joined(before), "10.77.0.11:8443")
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "before", "spec.hardwareSync", "10.77.0.11:8443", "template")
 	w.hasNoLXDHosts()
@@ -300,9 +294,7 @@ func TestAHostThatIsThereGetsItsNewKeysWhateverMAASShows(t *testing.T) {
 			if open {
 				host.Spec.AllowedNamespaces = []string{infrav1.AllNamespaces}
 			}
-			if err := controllerutil.SetControllerReference(m, host, w.client.Scheme()); err != nil {
-				t.Fatal(err)
-			}
+			w.must(controllerutil.SetControllerReference(m, host, w.client.Scheme()))
 			w.create(host)
 			offered := w.offers(w.joined(m), address)
 			if !open {
@@ -359,16 +351,12 @@ func TestAHostIsNotReleasedUnderVMsThatMAASSwitchesThere(t *testing.T) {
 	}
 	here := enlist("theirs", "10.77.0.11:8443", "00:16:3e:00:00:01")
 	enlist("elsewhere", "https://10.77.0.12:8443", "00:16:3e:00:00:02")
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.eventually(m, "waiting for the VM there alone", func() bool {
 		c := conditions.Get(m, infrav1.MachineDeployedCondition)
 		return c.Reason == infrav1.VMsOnHostReason && strings.Contains(c.Message, "1 VM") && strings.Contains(c.Message, "theirs")
 	})
-	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), here); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), here))
 	w.retires(m)
 	w.deleteCluster(cluster)
 }
@@ -391,14 +379,10 @@ func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
 			w.deployed(m)
 			w.offers(w.joined(m), "10.77.0.11:8443")
 			w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, name+" "+object.GetName())
-			if err := w.client.Delete(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			w.beginDeletion(m)
 			w.retires(m)
 			after := object.DeepCopyObject().(client.Object)
-			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(object), after); err != nil {
-				t.Fatal(err)
-			}
+			w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(object), after))
 			if !after.GetDeletionTimestamp().IsZero() || len(after.GetOwnerReferences()) > 0 || after.GetLabels() != nil {
 				t.Errorf("it was changed: %s", cmp.Diff(object, after))
 			}
@@ -422,9 +406,7 @@ func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
 	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
 	w.patch(w.cluster, func() { w.cluster.Finalizers = []string{"test/hold"} })
 	for _, object := range []client.Object{w.cluster, machines["host-a"], machines["host-b"]} {
-		if err := w.client.Delete(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(object)
 	}
 	for _, host := range hosts {
 		w.eventually(host, "being deleted", func() bool { return !host.DeletionTimestamp.IsZero() })

@@ -88,9 +88,7 @@ func (w *world) joined(m *infrav1.MaasMachine) *corev1.Node {
 	w.create(node)
 	w.t.Cleanup(func() { _ = w.client.Delete(context.Background(), node) })
 	machine := &clusterv1.Machine{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), machine); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), machine))
 	w.patchStatus(machine, func() { machine.Status.NodeRef = clusterv1.MachineNodeReference{Name: node.Name} })
 	return node
 }
@@ -186,9 +184,7 @@ func TestHostCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.client.Delete(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(a)
 	t.Run("deletion waits for the VMs on the host and keeps new ones off", func(t *testing.T) {
 		w.eventually(a, "waiting for its VMs", func() bool {
 			c := conditions.Get(a, infrav1.MachineDeployedCondition)
@@ -202,9 +198,7 @@ func TestHostCluster(t *testing.T) {
 			t.Error("the node is asked to retire while VMs live on it")
 		}
 	})
-	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm))
 	t.Run("then the initializer stops, the host leaves MAAS, and the machine is released", func(t *testing.T) {
 		w.await("the node is asked to retire", node, func(context.Context) bool {
 			w.nudge(a)
@@ -232,9 +226,7 @@ func TestHostCluster(t *testing.T) {
 // annotation reads one of a Node's annotations.
 func (w *world) annotation(node *corev1.Node, name string) (string, bool) {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(node), node))
 	value, ok := node.Annotations[name]
 	return value, ok
 }
@@ -242,9 +234,7 @@ func (w *world) annotation(node *corev1.Node, name string) (string, bool) {
 func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	daemonSet := &appsv1.DaemonSet{}
 	key := client.ObjectKey{Namespace: "capmaas-system", Name: charts.InitializerName}
-	if err := w.client.Get(t.Context(), key, daemonSet); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Get(t.Context(), key, daemonSet))
 	env := map[string]string{}
 	for _, v := range daemonSet.Spec.Template.Spec.Containers[0].Env {
 		env[v.Name] = v.Value
@@ -262,9 +252,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	}
 	secret, config := &corev1.Secret{}, &corev1.ConfigMap{}
 	for name, object := range map[string]client.Object{"maas-credentials": secret, "capmaas-config": config} {
-		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "capmaas-system", Name: name}, object); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Get(t.Context(), client.ObjectKey{Namespace: "capmaas-system", Name: name}, object))
 	}
 	if diff := cmp.Diff(map[string][]byte{"apiKey": []byte("nodes:token:secret")}, secret.Data); diff != "" {
 		t.Errorf("the credentials (-want +got):\n%s", diff)
@@ -274,9 +262,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 	}
 	before := daemonSet.DeepCopy()
 	daemonSet.Spec.Template.Spec.Containers[0].Image = "somebody's"
-	if err := w.client.Patch(t.Context(), daemonSet, client.MergeFrom(before)); err != nil { // The manager writes its status meanwhile.
-		t.Fatal(err)
-	}
+	w.must(w.client.Patch(t.Context(), daemonSet, client.MergeFrom(before))) // The manager writes its status meanwhile.
 	w.await("the DaemonSet is as specified again", daemonSet, func(ctx context.Context) bool {
 		w.nudge(cluster)
 		return w.client.Get(ctx, key, daemonSet) == nil && daemonSet.Spec.Template.Spec.Containers[0].Image == "example.com/lxd-initializer:v1"
@@ -293,11 +279,9 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 	node := w.joined(a)
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 	w.registers(node, "10.77.0.11:8443")
-	before := node.DeepCopy()
-	node.Annotations = map[string]string{infrav1.LXDHostRetireAnnotation: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}
-	if err := w.client.Patch(t.Context(), node, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.patch(node, func() {
+		node.Annotations = map[string]string{infrav1.LXDHostRetireAnnotation: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}
+	})
 	w.maas.ResetCalls()
 	// Another client changes the object at the moment when its host leaves MAAS: what the manager did not record by then is lost.
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
@@ -309,9 +293,7 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.client.Delete(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(a)
 	w.await("host-a is gone", a, func(ctx context.Context) bool {
 		w.nudge(a)
 		return w.isGone(ctx, a.DeepCopy())
@@ -348,9 +330,7 @@ func TestAVMHostThatIsRegisteredDuringTheReleaseLeavesMAAS(t *testing.T) {
 		w.nudge(a)
 		return len(w.hosts()) == 0
 	})
-	if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maas.SetTimeScale(100 * timeScale))
 	w.goes(a)
 	w.deleteCluster(cluster)
 	w.unchanged(before)
@@ -384,18 +364,14 @@ func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.deployed(a)
 	former := w.joined(a)
-	if err := w.client.Delete(t.Context(), former); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(former)
 	other := w.newNode(former.Name, "maas://zone-b/other")
 	node := w.newNode("renamed", a.Spec.ProviderID)
 	w.registers(node, "10.77.0.11:8443")
 	for _, n := range []*corev1.Node{other, node} {
 		w.saysOnNode(n, corev1.ConditionTrue, "Registered", "")
 	}
-	if err := w.client.Delete(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(a)
 	w.await("the node is asked to retire", a, func(ctx context.Context) bool {
 		w.nudge(a)
 		_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
@@ -440,9 +416,7 @@ func TestAVMHostOfTheNodesNameOnAnotherMachineStays(t *testing.T) {
 	}
 	w.saysOnNode(node, corev1.ConditionFalse, "VMHostNameTaken", "there is another one")
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: there is another one")
-	if err := w.client.Delete(t.Context(), machines[0]); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(machines[0])
 	w.retires(machines[0])
 	if hosts := w.hosts(); len(hosts) != 1 || hosts[0].ID != theirs.ID || slices.Contains(hosts[0].Tags, lxd.RetiringTag) {
 		t.Errorf("MAAS has %+v, want their VM host as it was", hosts)
@@ -483,9 +457,7 @@ func TestAVMHostWithTheCertificateOfTheNodeIsTheNodes(t *testing.T) {
 			w.create(keys)
 			t.Cleanup(func() { _ = w.client.Delete(context.Background(), keys) })
 			w.saysOnNode(node, corev1.ConditionFalse, "WrongMachine", "MAAS has it on another machine")
-			if err := w.client.Delete(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			w.beginDeletion(m)
 			w.retires(m)
 			if left := len(w.hosts()); (left == 0) != test.isOurs {
 				t.Errorf("%d VM hosts are left in MAAS", left)
@@ -538,9 +510,7 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 			t.Fatal(err)
 		}
 		vms = append(vms, vm)
-		if err := w.client.Delete(t.Context(), machines[i]); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(machines[i])
 	}
 	for i, m := range machines {
 		w.eventually(m, "waiting for its own VM alone", func() bool {
@@ -548,9 +518,7 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 			return c.Reason == infrav1.VMsOnHostReason && strings.Contains(c.Message, fmt.Sprint("theirs-", i)) && strings.Contains(c.Message, "1 VM")
 		})
 	}
-	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vms[1]); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vms[1]))
 	w.retires(machines[1])
 	if left := w.hosts(); len(left) != 1 || left[0].ID != hosts[0].ID {
 		t.Errorf("MAAS has %+v, want the VM host of the other machine", left)
@@ -657,9 +625,7 @@ func TestANodeThatDoesNotBecomeAHostIsNamed(t *testing.T) {
 		}}
 	})
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: ", "does not start", "example.com/lxd-initializer:v1")
-	if err := w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	_, err := lxdnode.Connect(t.Context(), lxdnode.Sockets(t.TempDir()+"/none,"+t.TempDir()+"/none")...)
 	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotInstalled", err.Error())
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "host-a: "+err.Error())
@@ -698,9 +664,7 @@ func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
 	if diff := cmp.Diff([]string{own}, w.internal(m)); diff != "" {
 		t.Errorf("the machine's addresses (-want +got):\n%s", diff)
 	}
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.retires(m)
 	if mode := w.linkMode(m, card); mode != maas.LinkModeAuto {
 		t.Errorf("%s is left with a %s address", card, mode)
@@ -729,9 +693,7 @@ func TestAHostThatHeldAVirtualIPIsGivenBackWithoutIt(t *testing.T) {
 	w.registers(node, "10.77.0.11:8443")
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 	w.await("MAAS takes the virtual IP for the machine's", m, func(context.Context) bool { return w.inUse(virtualIP) })
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.retires(m)
 	if mode := w.linkMode(m, card); mode != maas.LinkModeAuto || w.inUse(virtualIP) {
 		t.Errorf("%s is left with a %s address; the virtual IP is in use: %v", card, mode, w.inUse(virtualIP))
@@ -839,9 +801,7 @@ func TestAHostThatMAASDoesNotKnowIsNotReleased(t *testing.T) {
 	w.deployed(m)
 	node := w.joined(m)
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.heldAsUnclear(m)
 	t.Run("though the initializer can't register it", func(t *testing.T) {
 		w.patch(node, func() { node.Labels = map[string]string{infrav1.LXDHostLabel: "true"} })
@@ -960,13 +920,9 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	}
 	before := w.cluster.DeepCopy()
 	w.cluster.Finalizers = []string{"test/hold"}
-	if err := w.client.Patch(t.Context(), w.cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Patch(t.Context(), w.cluster, client.MergeFrom(before)))
 	for _, object := range []client.Object{w.cluster, hosts[0].machine, hosts[1].machine} {
-		if err := w.client.Delete(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(object)
 	}
 	w.saysOnNode(hosts[0].node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 	w.eventually(hosts[0].machine, "waiting for the other", func() bool {
@@ -977,9 +933,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	if left := w.hosts(); len(left) != 1 || left[0].ID != hosts[1].vmHost.ID {
 		t.Errorf("MAAS has %+v", left)
 	}
-	if err := w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm))
 	w.saysOnNode(hosts[1].node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 	for _, h := range hosts {
 		w.await(h.machine.Name+" is gone", h.machine, func(ctx context.Context) bool {
@@ -990,9 +944,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	w.delete(cluster)
 	released := w.cluster.DeepCopy()
 	w.cluster.Finalizers = nil
-	if err := w.client.Patch(t.Context(), w.cluster, client.MergeFrom(released)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Patch(t.Context(), w.cluster, client.MergeFrom(released)))
 }
 
 // Cluster API deletes the control planes of a deleted cluster when its workers are gone: a worker that waited for them
@@ -1014,17 +966,13 @@ func TestAWorkerOfADeletedHostClusterGoesBeforeItsControlPlanes(t *testing.T) {
 	w.lxdReady(cluster, metav1.ConditionTrue, infrav1.ReadyReason)
 	w.patch(w.cluster, func() { w.cluster.Finalizers = []string{"test/hold"} })
 	for _, object := range []client.Object{w.cluster, machines["host-b"]} {
-		if err := w.client.Delete(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(object)
 	}
 	w.retires(machines["host-b"])
 	if left := w.hosts(); len(left) != 1 || left[0].Host.SystemID != machines["host-a"].Spec.SystemID {
 		t.Errorf("MAAS has %+v", left)
 	}
-	if err := w.client.Delete(t.Context(), machines["host-a"]); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(machines["host-a"])
 	w.retires(machines["host-a"])
 	w.delete(cluster)
 	w.patch(w.cluster, func() { w.cluster.Finalizers = nil })

@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -102,9 +101,7 @@ func TestAMachineIsHeldWhileItsClusterNamesNoMaasCluster(t *testing.T) {
 	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
 	w.deployed(m)
 	w.infrastructure("infrastructure.example.com", "MaasCluster")
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.eventually(m, "held", func() bool {
 		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.WaitingForClusterInfrastructureReason
 	})
@@ -134,11 +131,7 @@ func TestMachinesSayWhatTheManagerOfTheirClusterMustDo(t *testing.T) {
 		})
 	}
 	says(infrav1.OwnerIDAnnotation)
-	before := cluster.DeepCopy()
-	metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, infrav1.OwnerIDAnnotation, "abcdefghijkl")
-	if err := w.client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.patch(cluster, func() { metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, infrav1.OwnerIDAnnotation, "abcdefghijkl") })
 	says("status.initialization.provisioned")
 	w.patchStatus(w.cluster, func() { w.cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true) })
 	w.deployed(m)

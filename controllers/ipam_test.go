@@ -50,9 +50,7 @@ func fromPool(spec infrav1.MaasMachineSpec, pool string) infrav1.MaasMachineSpec
 func (w *world) claim(m *infrav1.MaasMachine) *ipamv1.IPAddressClaim {
 	w.t.Helper()
 	claim := &ipamv1.IPAddressClaim{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), claim); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(m), claim))
 	return claim
 }
 
@@ -140,9 +138,7 @@ func (w *world) nothingClaimed() {
 	w.t.Helper()
 	claims, addresses := &ipamv1.IPAddressClaimList{}, &ipamv1.IPAddressList{}
 	for _, list := range []client.ObjectList{claims, addresses} {
-		if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)))
 	}
 	if len(claims.Items)+len(addresses.Items) > 0 {
 		w.t.Errorf("left behind: %+v, %+v", claims.Items, addresses.Items)
@@ -231,9 +227,7 @@ func (w *world) inUse(address string) bool {
 func TestWaitingForAnAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if err := ipam.Install(t.Context(), apiConfig); err != nil {
-		t.Fatal(err)
-	}
+	w.must(ipam.Install(t.Context(), apiConfig))
 	cluster := w.newCluster()
 	w.provisioned(cluster)
 	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60"))
@@ -265,9 +259,7 @@ func TestWaitingForAnAddress(t *testing.T) {
 	claim := w.claim(unserved)
 	refusal := fmt.Sprintf(`{"status":{"deprecated":{"v1beta1":{"conditions":[
 		{"type":"Ready","status":"False","reason":"Broken","message":"the\nbackend","lastTransitionTime":%q}]}}}}`, time.Now().UTC().Format(time.RFC3339))
-	if err := w.client.Status().Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(refusal))); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Status().Patch(t.Context(), claim, client.RawPatch(types.MergePatchType, []byte(refusal))))
 	w.refused(unserved, infrav1.MachineDeployedCondition, infrav1.IPAddressRefusedReason)
 	if got := conditions.GetMessage(unserved, infrav1.MachineDeployedCondition); !strings.HasSuffix(got, "Broken the backend") {
 		t.Errorf("the message is %q", got)

@@ -60,11 +60,7 @@ func (w *world) deployment(name string, replicas int32) *clusterv1.MachineDeploy
 
 func (w *world) scale(md *clusterv1.MachineDeployment, replicas int32) {
 	w.t.Helper()
-	before := md.DeepCopy()
-	md.Spec.Replicas = ptr.To(replicas)
-	if err := w.client.Patch(w.t.Context(), md, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.patch(md, func() { md.Spec.Replicas = ptr.To(replicas) })
 }
 
 // of makes a Machine one of a MachineDeployment.
@@ -86,9 +82,7 @@ func (w *world) steals() bool {
 // keptIn returns how many machines are kept for a cluster.
 func (w *world) keptIn(cluster *infrav1.MaasCluster) int {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(cluster), cluster))
 	data, err := record.OfCluster(cluster)
 	if err != nil {
 		w.t.Fatal(err)
@@ -429,9 +423,7 @@ func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 		})
 	})
 	for _, name := range []string{"sda", "sdb", "sdc"} {
-		if err := w.maas.WriteDisk(id, name, "data of "+name); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.maas.WriteDisk(id, name, "data of "+name))
 	}
 	w.delete(first)
 	w.waits(cluster, id)
@@ -462,9 +454,7 @@ func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
 	w.restart()
 	w.eventually(second, "claimed anew", func() bool { return second.Spec.SystemID == id })
 	w.scale(md, 0)
-	if err := w.client.Delete(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(second)
 	w.await("it waits for the first claim, or is gone", second, func(ctx context.Context) bool {
 		reason := conditions.GetReason(second, infrav1.MachineDeployedCondition)
 		return w.isGone(ctx, second) || reason == infrav1.MAASUnavailableReason

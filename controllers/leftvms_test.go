@@ -215,9 +215,7 @@ func TestAVMThatTheManagerDidNotRecordIsSpared(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := recorded.Store(t.Context(), func() { recorded.Leave(forged, time.Now()) }); err != nil {
-				t.Fatal(err)
-			}
+			w.must(recorded.Store(t.Context(), func() { recorded.Leave(forged, time.Now()) }))
 			w.saysLeft(host, "did not record it")
 			if vms := w.vmsOnHosts(); len(vms) != 1 {
 				t.Errorf("the hosts have %v", vms)
@@ -299,9 +297,7 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	w.deployed(m)
 	static := w.newMachine("md-0", false, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.deployed(static)
-	if err := server.Daemon.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	w.must(server.Daemon.Kill())
 	for _, each := range []*infrav1.MaasMachine{m, static} {
 		w.beginDeletion(each)
 	}
@@ -312,18 +308,14 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	if w.deviceOf(m) == nil || w.deviceOf(static) != nil {
 		t.Errorf("MAAS has the devices %v, of %s and %s", w.devices(), m.Spec.SystemID, static.Spec.SystemID)
 	}
-	if err := w.client.Delete(t.Context(), host); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(host)
 	// What a proxy before MAAS does not find is not gone.
 	fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "devices/{id}/", SystemID: m.Spec.SystemID,
 		Status: http.StatusNotFound, Body: "404 page not found"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Daemon.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.must(server.Daemon.Restart(t.Context()))
 	w.eventUp(host, "LeftVMDeleted")
 	w.await("the device is asked for", host, func(context.Context) bool { return w.maas.Faults()[0].Done > 0 })
 	w.maas.RemoveFault(fault)
@@ -345,9 +337,7 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, vm)
 	w.deployed(m)
-	if err := server.Daemon.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	w.must(server.Daemon.Kill())
 	w.beginDeletion(m)
 	w.goes(m)
 	w.saysLeft(host, m.Status.Hostname)
@@ -360,9 +350,7 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	if got := other.VMs(t); len(got) > 0 {
 		t.Errorf("the other LXD has %v", got)
 	}
-	if err := server.Daemon.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.must(server.Daemon.Restart(t.Context()))
 	w.eventUp(host, "LeftVMDeleted")
 	w.deployed(next)
 	w.delete(next)

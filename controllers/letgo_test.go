@@ -69,9 +69,7 @@ func TestAMachineIsNotLetGoBeforeALateCall(t *testing.T) {
 			w.provisioned(w.newCluster())
 			m := w.withLateCall(late)
 			id := m.Spec.SystemID
-			if err := w.client.Delete(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			w.beginDeletion(m)
 			w.eventually(m, "waiting until MAAS can't do it any more", func() bool {
 				return !m.DeletionTimestamp.IsZero() && conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
 			})
@@ -97,9 +95,7 @@ func TestAMachineIsNotLetGoBeforeALateCall(t *testing.T) {
 func (w *world) withLateCall(late lateCall) *infrav1.MaasMachine {
 	w.t.Helper()
 	if late.asked != "" {
-		if _, err := w.maas.AddFault(simulator.Fault{Op: late.asked, DropBefore: true}); err != nil {
-			w.t.Fatal(err)
-		}
+		w.fault(simulator.Fault{Op: late.asked, DropBefore: true})
 	}
 	m := w.newMachine("md-0", false, late.spec)
 	if late.asked == "" {
@@ -128,9 +124,7 @@ func TestADeployWhoseEffectShowsHoldsNoDeletion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.settleTime = time.Hour })
 	w.provisioned(w.newCluster())
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "deploy", DropAfter: true, First: 1}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "deploy", DropAfter: true, First: 1})
 	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 	w.deployed(m)
 	w.delete(m)
@@ -179,9 +173,7 @@ func TestAnObjectThatIsDeletedWhileItWaitsIsNeitherClaimedNorDeployed(t *testing
 			reached, goOn := w.hold(first)
 			m := w.newMachine("m-0", false, spec)
 			<-reached
-			if err := w.client.Delete(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			w.beginDeletion(m)
 			w.eventually(m, "being deleted", func() bool { return !m.DeletionTimestamp.IsZero() })
 			w.await("the manager knows", m, func(context.Context) bool { return w.managerSeesDeletion(m) })
 			goOn()
@@ -221,9 +213,7 @@ func TestWhatIsUndoneLateIsUndoneOnAMachineThatIsOurs(t *testing.T) {
 			before := w.maas.State()
 			id, deletion, isOver := w.deployedToBeDeleted(cluster, tc.spec, tc.kept)
 			tc.undo.DropBefore, tc.undo.First = true, 1
-			if _, err := w.maas.AddFault(tc.undo); err != nil {
-				t.Fatal(err)
-			}
+			w.fault(tc.undo)
 			w.maas.ResetCalls()
 			deletion()
 			w.await("the undoing is lost", cluster, func(context.Context) bool { return w.maas.Faults()[0].Done > 0 })

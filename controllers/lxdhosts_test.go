@@ -68,14 +68,8 @@ func (w *world) hostSays(host *infrav1.LXDHost, condition string, status metav1.
 // change patches the spec of an LXDHost.
 func (w *world) change(host *infrav1.LXDHost, change func(*infrav1.LXDHostSpec)) {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(host), host); err != nil {
-		w.t.Fatal(err)
-	}
-	before := host.DeepCopy()
-	change(&host.Spec)
-	if err := w.client.Patch(w.t.Context(), host, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(host), host))
+	w.patch(host, func() { change(&host.Spec) })
 }
 
 func (w *world) hostGone(object client.Object) func(context.Context) bool {
@@ -142,9 +136,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 	})
 	t.Run("one that is deleted by hand comes back", func(t *testing.T) {
 		uid := b.UID
-		if err := w.client.Delete(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(b)
 		w.await("it is back", b, func(ctx context.Context) bool {
 			b = w.lxdHost(w.hostName("lxd-b"))
 			return w.client.Get(ctx, client.ObjectKeyFromObject(b), b) == nil && b.UID != uid
@@ -152,15 +144,11 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 		w.hostSays(b, infrav1.SchedulableCondition, metav1.ConditionFalse, infrav1.RetiringReason)
 	})
 	t.Run("it goes with the VM host", func(t *testing.T) {
-		if err := w.maasClient().DeleteVMHost(t.Context(), maas.Unrecorded("a test"), w.vmHost("lxd-c").ID); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.maasClient().DeleteVMHost(t.Context(), maas.Unrecorded("a test"), w.vmHost("lxd-c").ID))
 		w.await("it is gone", c, w.hostGone(c))
 	})
 	t.Run("it stays in a MAAS that has VM hosts no longer", func(t *testing.T) {
-		if err := w.maas.Upgrade("4.0"); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.maas.Upgrade("4.0"))
 		for _, host := range []*infrav1.LXDHost{a, b} {
 			w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionFalse, infrav1.VMHostsNotSupportedReason)
 			if host.Status.Capacity == nil {
@@ -506,9 +494,7 @@ func TestTheMirrorAsksSparingly(t *testing.T) {
 func (w *world) mirrored() (found []infrav1.LXDHost) {
 	w.t.Helper()
 	list := &infrav1.LXDHostList{}
-	if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)))
 	return slices.DeleteFunc(list.Items, func(h infrav1.LXDHost) bool { return h.Spec.VMHost == nil })
 }
 
@@ -568,11 +554,9 @@ func TestAVMHostThatAListLacksIsNotGone(t *testing.T) {
 	w.provisioned(w.newCluster())
 	m := w.mirror(testingclock.NewFakePassiveClock(time.Now()), time.Nanosecond)
 	w.await("three LXDHosts", &infrav1.LXDHost{}, func(ctx context.Context) bool { m.Sync(ctx); return len(w.mirrored()) == 3 })
-	if _, err := w.maas.AddFault(simulator.Fault{
+	w.fault(simulator.Fault{
 		Method: http.MethodGet, Endpoint: "vm-hosts/", Status: http.StatusOK, Body: "[]", Headers: map[string]string{"Content-Type": "application/json"},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	for range 3 {
 		m.Sync(t.Context())
 	}

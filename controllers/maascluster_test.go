@@ -43,9 +43,7 @@ func (w *world) deleteCluster(cluster *infrav1.MaasCluster) {
 // poke triggers a reconcile of an object.
 func (w *world) poke(object client.Object) {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object))
 	before := object.DeepCopyObject().(client.Object)
 	annotations := object.GetAnnotations()
 	if annotations == nil {
@@ -53,9 +51,7 @@ func (w *world) poke(object client.Object) {
 	}
 	annotations["poked"] = time.Now().String()
 	object.SetAnnotations(annotations)
-	if err := w.client.Patch(w.t.Context(), object, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), object, client.MergeFrom(before)))
 }
 
 func (w *world) eventuallyWorkload(object client.Object, done func() bool) {

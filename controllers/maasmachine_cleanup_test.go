@@ -171,9 +171,7 @@ func TestAMissingRightToRefreshIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m := w.deployedVM()
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusForbidden}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "refresh", Status: http.StatusForbidden})
 	w.delete(m)
 	if times := w.eventsOf(m, infrav1.MAASRefusedReason, string(maas.CanEditMachines)); times != 1 {
 		t.Errorf("%d events, want one", times)
@@ -186,9 +184,7 @@ func TestAMAASThatIsAwayIsNoDeadHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostTimeout = time.Millisecond })
 	m := w.deployedVM()
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", DropBefore: true}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "refresh", DropBefore: true})
 	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", DropBefore: true, Every: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -302,9 +298,7 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 // returns the machine, and that host.
 func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 	w.t.Helper()
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError})
 	w.hostsLose(true)
 	m = w.newMachine("md-0", false, vm)
 	w.await("a VM is made", m, func(context.Context) bool {

@@ -115,23 +115,17 @@ func TestLifeOfAVM(t *testing.T) {
 	})
 	t.Run("a Node with another provider ID is not its own", func(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}, Spec: corev1.NodeSpec{ProviderID: "rke2://" + m.Status.Hostname}}
-		if err := w.workload.Create(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.workload.Create(t.Context(), node))
 		w.poke(m)
 		w.eventsOf(m, infrav1.ProviderIDDiffersReason, node.Spec.ProviderID, m.Spec.ProviderID)
 		if m.Status.NodeName != "" {
 			t.Errorf("it is known by the Node %s", m.Status.NodeName)
 		}
-		if err := w.workload.Delete(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.workload.Delete(t.Context(), node))
 	})
 	t.Run("the Node gets its provider ID", func(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
-		if err := w.workload.Create(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.workload.Create(t.Context(), node))
 		w.poke(m)
 		w.eventuallyWorkload(node, func() bool { return node.Spec.ProviderID == m.Spec.ProviderID })
 		if node.Labels[corev1.LabelTopologyZone] != m.Status.FailureDomain || node.Labels[infrav1.HostLabel] != m.Status.LXDHost {
@@ -354,11 +348,7 @@ func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
 	if calls := w.maas.Calls().Total; calls != 0 || len(cluster.Finalizers) != 0 {
 		t.Errorf("a paused cluster cost %d calls and has the finalizers %v", calls, cluster.Finalizers)
 	}
-	before := cluster.DeepCopy()
-	cluster.Annotations = nil
-	if err := w.client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.patch(cluster, func() { cluster.Annotations = nil })
 	w.provisioned(cluster)
 }
 
@@ -391,13 +381,9 @@ func TestAMachineWhoseMaasClusterIsGone(t *testing.T) {
 	w.provisioned(cluster)
 	m := w.newMachine("m", false, vm)
 	w.deployed(m)
-	if err := w.client.Delete(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(cluster)
 	forced := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster.Name, Namespace: cluster.Namespace}}
-	if err := w.client.Patch(t.Context(), forced, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Patch(t.Context(), forced, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	w.poke(m)
 	w.eventually(m, "unknown", func() bool {
 		return conditions.IsUnknown(m, infrav1.MachineDeployedCondition) && conditions.IsUnknown(m, infrav1.ReadyCondition)

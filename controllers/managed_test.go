@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -124,11 +123,7 @@ func TestMachinesTellWhyTheirMAASIsNotRecorded(t *testing.T) {
 	w.eventually(m, "waiting for the label", func() bool {
 		return strings.Contains(conditions.GetMessage(m, infrav1.MachineDeployedCondition), clusterv1.WatchLabel)
 	})
-	before := cluster.DeepCopy()
-	cluster.Labels[clusterv1.WatchLabel] = "blue"
-	if err := w.client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.patch(cluster, func() { cluster.Labels[clusterv1.WatchLabel] = "blue" })
 	w.deployed(m)
 	w.delete(m)
 }

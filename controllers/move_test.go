@@ -33,9 +33,7 @@ func (w *world) pause(paused bool) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.client.Patch(w.t.Context(), w.cluster, client.RawPatch(client.Merge.Type(), patch)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), w.cluster, client.RawPatch(client.Merge.Type(), patch)))
 }
 
 // setPaused pauses the Cluster, or unpauses it, and waits until its infrastructure reports that.
@@ -145,9 +143,7 @@ func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 
 	w.annotate(m, clusterv1.PausedAnnotation, ptr.To("")) // So that it stays on its way out.
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
-	if err := w.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(m)
 	w.setPaused(cluster, true, runs)
 	w.staysBlocked(cluster, "a machine goes")
 	w.setPaused(cluster, false)
@@ -176,12 +172,8 @@ func TestMovedMachinesAreNotReleased(t *testing.T) {
 	for _, object := range moved {
 		// As clusterctl does, which leaves no other annotation.
 		patch := []byte(`[{"op": "add", "path": "/metadata/annotations", "value": {"` + clusterctlv1.DeleteForMoveAnnotation + `": ""}}]`)
-		if err := w.client.Patch(t.Context(), object, client.RawPatch("application/json-patch+json", patch)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.client.Delete(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		w.must(w.client.Patch(t.Context(), object, client.RawPatch("application/json-patch+json", patch)))
+		w.beginDeletion(object)
 	}
 	other := w.newMachine("other", false, infrav1.MaasMachineSpec{}) // By then all others have been reconciled.
 	w.eventually(other, "looked at", func() bool { return len(other.Status.Conditions) > 0 })
@@ -218,9 +210,7 @@ func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 	}
 	secret := &corev1.Secret{}
 	secret.Namespace, secret.Name = w.namespace, "maas"
-	if err := w.client.Patch(t.Context(), secret, client.RawPatch(client.Merge.Type(), []byte(`{"stringData": {"apiKey": "other:token:secret"}}`))); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Patch(t.Context(), secret, client.RawPatch(client.Merge.Type(), []byte(`{"stringData": {"apiKey": "other:token:secret"}}`))))
 	refused := func() (n int) {
 		for _, call := range w.maas.Calls().Log {
 			if call.Op == "set_workload_annotations" && call.Status == http.StatusConflict {
@@ -251,9 +241,7 @@ func TestAMachineThatCouldNotBeAnnotatedOnceIsAnnotatedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.provisioned(w.newCluster())
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "set_workload_annotations", Status: http.StatusConflict, First: 1}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "set_workload_annotations", Status: http.StatusConflict, First: 1})
 	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 	w.deployed(m)
 	if taken, _ := w.maas.Machine(m.Spec.SystemID); taken.Annotations["capmaas-machine"] == "" {

@@ -145,9 +145,7 @@ func (b *auditBed) pause(paused bool) {
 	b.t.Helper()
 	b.change(b.cluster, func() { b.cluster.Spec.Paused = ptr.To(paused) })
 	list := &infrav1.MaasMachineList{}
-	if err := b.client.List(b.t.Context(), list, client.InNamespace(b.namespace)); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(b.client.List(b.t.Context(), list, client.InNamespace(b.namespace)))
 	for i := range list.Items {
 		m := &list.Items[i]
 		b.eventually(m, "aware of the pause", func() bool {
@@ -162,9 +160,7 @@ func (b *auditBed) change(object client.Object, change func()) {
 	b.t.Helper()
 	before := object.DeepCopyObject().(client.Object)
 	change()
-	if err := b.client.Patch(b.t.Context(), object, client.MergeFrom(before)); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(b.client.Patch(b.t.Context(), object, client.MergeFrom(before)))
 }
 
 // foreign acquires a machine as another client does, with these annotations.
@@ -331,9 +327,7 @@ func TestOrphansStayReportedWhileMAASCannotBeRead(t *testing.T) {
 	b.foreign(marks("goneowner", b.namespace+".gone", thisManagementCluster))
 	b.audit()
 	b.audit()
-	if _, err := b.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusServiceUnavailable}); err != nil {
-		t.Fatal(err)
-	}
+	b.fault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusServiceUnavailable})
 	for range 3 {
 		b.audit()
 	}

@@ -19,9 +19,7 @@ func TestAMachineThatRunsIsUnknownWhileMAASIsAway(t *testing.T) {
 	m := w.newMachine("m", false, vm)
 	w.deployed(m)
 	addresses := len(m.Status.Addresses)
-	if _, err := w.maas.AddFault(simulator.Fault{DropBefore: true}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{DropBefore: true})
 	w.eventually(m, "unknown", func() bool {
 		return conditions.IsUnknown(m, infrav1.MachineDeployedCondition) && conditions.IsUnknown(m, infrav1.ReadyCondition) &&
 			conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason

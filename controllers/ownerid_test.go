@@ -56,9 +56,7 @@ func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 	// Also one that was provisioned in its backup.
 	restored := copied.DeepCopy()
 	restored.Spec.ProviderID = m.Spec.ProviderID
-	if err := w.client.Patch(t.Context(), restored, client.MergeFrom(copied)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.Patch(t.Context(), restored, client.MergeFrom(copied)))
 	other.eventually(copied, "not known to be deployed", func() bool {
 		return conditions.GetReason(copied, infrav1.MachineDeployedCondition) == infrav1.OwnerIDTakenReason
 	})
@@ -92,9 +90,7 @@ func TestACopyOfAClusterKeepsNoServer(t *testing.T) {
 	other.await("the copy keeps none", second, func(context.Context) bool { return other.keptIn(second) == 0 })
 	other.delete(second)
 	list := &corev1.EventList{}
-	if err := w.client.List(t.Context(), list, client.InNamespace(other.namespace)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.List(t.Context(), list, client.InNamespace(other.namespace)))
 	for _, e := range list.Items {
 		if e.Reason == "KeptMachineGivenBack" {
 			t.Errorf("the copy says: %s", e.Message)
@@ -122,11 +118,7 @@ func TestARestoredClusterTakesOverWhenTheOriginalIsGone(t *testing.T) {
 	})
 	w.delete(cluster)
 	// This triggers a reconcile at once; its retry is due within a minute.
-	before := second.DeepCopy()
-	second.Labels["woken"] = ""
-	if err := w.client.Patch(t.Context(), second, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.patch(second, func() { second.Labels["woken"] = "" })
 	other.provisioned(second)
 	other.delete(second)
 }

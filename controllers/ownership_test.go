@@ -382,24 +382,18 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	}
 	before := &infrav1.MaasCluster{}
 	for cluster.Annotations[infrav1.OwnerIDAnnotation] == "" {
-		if err := base.Get(t.Context(), key, before); err != nil {
-			t.Fatal(err)
-		}
+		w.must(base.Get(t.Context(), key, before))
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
 			t.Fatal(err)
 		}
-		if err := base.Get(t.Context(), key, cluster); err != nil {
-			t.Fatal(err)
-		}
+		w.must(base.Get(t.Context(), key, cluster))
 	}
 	want := cluster.Annotations[infrav1.OwnerIDAnnotation]
 	stale = before
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err == nil {
 		t.Error("the reconcile did not notice that its cache lags")
 	}
-	if err := base.Get(t.Context(), key, cluster); err != nil {
-		t.Fatal(err)
-	}
+	w.must(base.Get(t.Context(), key, cluster))
 	if got := cluster.Annotations[infrav1.OwnerIDAnnotation]; got != want {
 		t.Errorf("the owner id was %s, and is %s", want, got)
 	}

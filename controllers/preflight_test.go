@@ -103,9 +103,7 @@ func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
 	machines := map[string]*infrav1.MaasMachine{}
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"metal": {}, "vm": vm} {
 		machines[name] = w.newMachine(name, false, spec)
-		if err := w.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}); err != nil {
-			t.Fatal(err)
-		}
+		w.beginDeletion(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}})
 	}
 	w.setInfrastructure(true)
 	for name, m := range machines {
@@ -122,9 +120,7 @@ func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
 func (w *world) setInfrastructure(provisioned bool) {
 	w.t.Helper()
 	cluster := &clusterv1.Cluster{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(w.cluster), cluster); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(w.cluster), cluster))
 	w.patchStatus(cluster, func() { cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(provisioned) })
 }
 
@@ -185,9 +181,7 @@ func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
 	now := testingclock.NewFakePassiveClock(time.Now())
 	w := newWorld(t, func(w *world) { w.region, w.clock = oneServer, now })
 	w.provisioned(w.newCluster())
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "link_subnet", Status: http.StatusBadRequest, Body: `{"ip_address": ["no"]}`}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "link_subnet", Status: http.StatusBadRequest, Body: `{"ip_address": ["no"]}`})
 	waits := w.newMachine("waits", false, infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
 	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.StaticIPInvalidReason)
 	now.SetTime(now.Now().Add(time.Hour))

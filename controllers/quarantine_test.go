@@ -184,9 +184,7 @@ func TestAKeyThatMayNotQuarantine(t *testing.T) {
 	w := newWorld(t)
 	cluster := w.newCluster()
 	w.provisioned(cluster)
-	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden})
 	first, failed := w.failedOne("first")
 	w.eventually(first, "refused", func() bool { return recorded(t, first).Quarantine == record.QuarantineRefused })
 	w.await("an event says so", first, func(ctx context.Context) bool {
@@ -218,9 +216,7 @@ func TestAQuarantineThatWasInterrupted(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.provisioned(w.newCluster())
-			if _, err := w.maas.AddFault(fault); err != nil {
-				t.Fatal(err)
-			}
+			w.fault(fault)
 			first, failed := w.failedOne("first")
 			w.restart()
 			w.delete(first)
@@ -287,9 +283,7 @@ func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
 	}
 	w.mirror(clock.RealClock{}, time.Minute).Sync(t.Context())
 	list := &infrav1.LXDHostList{}
-	if err := w.client.List(t.Context(), list, client.InNamespace(w.namespace)); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.client.List(t.Context(), list, client.InNamespace(w.namespace)))
 	if len(list.Items) == 0 {
 		t.Error("the VM hosts of the MAAS that answers have no LXDHosts")
 	}

@@ -196,9 +196,7 @@ func TestAVMThatAPersonIsReleasingIsDeleted(t *testing.T) {
 	w.await("it waits, or is gone", m, func(ctx context.Context) bool {
 		return w.isGone(ctx, m) || conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.ReleasingReason
 	})
-	if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maas.SetTimeScale(100 * timeScale))
 	w.goes(m)
 	w.noVMs()
 }

@@ -45,22 +45,16 @@ func (w *world) deployedMetal(erase infrav1.EraseMode) (m *infrav1.MaasMachine, 
 	}
 }
 
-// beginDeletion deletes a machine and does not wait.
-func (w *world) beginDeletion(m *infrav1.MaasMachine) {
+// beginDeletion deletes an object and does not wait.
+func (w *world) beginDeletion(object client.Object) {
 	w.t.Helper()
-	if err := w.client.Delete(w.t.Context(), m); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Delete(w.t.Context(), object))
 }
 
 // setErase changes the release policy.
 func (w *world) setErase(m *infrav1.MaasMachine, erase infrav1.EraseMode) {
 	w.t.Helper()
-	before := m.DeepCopy()
-	m.Spec.Release.Erase = erase
-	if err := w.client.Patch(w.t.Context(), m, client.MergeFrom(before)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.patch(m, func() { m.Spec.Release.Erase = erase })
 }
 
 // failNext makes the next operation of a kind fail in MAAS.
@@ -110,9 +104,7 @@ func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 			t.Errorf("Ready is %q, want which machine, and that %s is what is done", message, want)
 		}
 	}
-	if err := w.maas.SetTimeScale(100 * timeScale); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maas.SetTimeScale(100 * timeScale))
 	for erase, m := range machines {
 		w.goes(m)
 		if now, _ := w.maas.Machine(ids[erase]); now.Status != "Ready" || now.Erased != wanted[erase] {
@@ -259,9 +251,7 @@ func (w *world) annotate(object client.Object, key string, value *string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.client.Patch(w.t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), object, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // changeRecord changes the record, and triggers a reconcile.

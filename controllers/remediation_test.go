@@ -45,9 +45,7 @@ func (w *world) node(name string, controlPlane bool, spec infrav1.MaasMachineSpe
 func (w *world) machineOf(name string) *clusterv1.Machine {
 	w.t.Helper()
 	machine := &clusterv1.Machine{}
-	if err := w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, machine); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, machine))
 	return machine
 }
 
@@ -170,15 +168,11 @@ func TestAMachineThatWasSwitchedOffIsSwitchedOn(t *testing.T) {
 	w := newWorld(t, withClock)
 	w.provisioned(w.newCluster())
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
-	if _, err := w.maas.AddFault(simulator.Fault{Op: "power_on", Status: http.StatusServiceUnavailable}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Op: "power_on", Status: http.StatusServiceUnavailable})
 	remediation := w.remedy("md-0")
 	w.isAt(remediation, infrav1.RemediationPowerOn)
 	w.checked("md-0", metav1.ConditionTrue)
-	if err := w.client.Delete(t.Context(), remediation); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(remediation)
 	w.eventually(remediation, "asked for the power", func() bool { return remediation.Status.Requests > 0 })
 	w.maas.ClearFaults()
 	w.await("the remediation is gone", remediation, func(ctx context.Context) bool {
@@ -293,9 +287,7 @@ func TestARemediationWithoutItsMaasMachineIsHandedOver(t *testing.T) {
 	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cp-1"}}
 	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
 	fault := simulator.Fault{Method: http.MethodPut, Endpoint: "dnsresources/{id}/", Status: http.StatusForbidden}
-	if _, err := w.maas.AddFault(fault); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(fault)
 	remediation := w.remedy("cp-1")
 	w.isAt(remediation, infrav1.RemediationLeaveEndpoint)
 	w.beginDeletion(m)

@@ -55,9 +55,7 @@ func (w *world) leaks(text string) []string {
 		&corev1.EventList{}, &eventsv1.EventList{}, &infrav1.MaasClusterList{}, &infrav1.MaasMachineList{}, &infrav1.LXDHostList{}, &clusterv1.ClusterList{},
 		&clusterv1.MachineList{}, &corev1.ConfigMapList{}, &appsv1.DaemonSetList{},
 	} {
-		if err := w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(w.client.List(w.t.Context(), list, client.InNamespace(w.namespace)))
 		content, err := json.Marshal(list)
 		if err != nil {
 			w.t.Fatal(err)
@@ -90,9 +88,7 @@ func (w *world) useKeySecret(secret string) {
 	w.t.Helper()
 	credentials := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: w.namespace}}
 	patch := fmt.Sprintf(`{"stringData":{"apiKey":"admin:token:%s"}}`, secret)
-	if err := w.client.Patch(w.t.Context(), credentials, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Patch(w.t.Context(), credentials, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // TestNobodyReadsTheAPIKey: machines are created and deleted, MAAS fails and repeats requests in its errors, and
@@ -107,12 +103,10 @@ func TestNobodyReadsTheAPIKey(t *testing.T) {
 	w.provisioned(cluster)
 
 	// MAAS, or a proxy before it, repeats the request in its error.
-	if _, err := w.maas.AddFault(simulator.Fault{
+	w.fault(simulator.Fault{
 		Method: http.MethodPost, Op: "compose", Status: http.StatusInternalServerError, First: 1,
 		Body: `Request was: Authorization: OAuth oauth_signature="%26` + rightKeySecret + `"`,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	m := w.newMachine("cp-0", true, vm)
 	w.deployed(m)
 	w.useKeySecret(wrongKeySecret)

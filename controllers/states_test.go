@@ -154,9 +154,7 @@ func TestCommissioningThatHangs(t *testing.T) {
 	w.provisioned(w.newCluster())
 	m := w.newMachine("m", false, commissioned)
 	w.assessed(m, states.Assessment{Reason: infrav1.CommissioningTimedOutReason, Then: states.Person})
-	if err := w.maas.SetTimeScale(1000 * timeScale); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maas.SetTimeScale(1000 * timeScale))
 	w.deployed(m)
 	w.delete(m)
 }

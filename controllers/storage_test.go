@@ -147,9 +147,7 @@ func (w *world) golden(m *infrav1.MaasMachine, name string) {
 	path := filepath.Join("testdata", "storage", name+".txt")
 	got := strings.Join(w.storageOf(m.Spec.SystemID), "\n") + "\n"
 	if *updateStorage {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(os.WriteFile(path, []byte(got), 0o600))
 		return
 	}
 	want, err := os.ReadFile(path)
@@ -313,14 +311,10 @@ func TestTheNoteOfAMaasMachineThatIsGoneIsNamed(t *testing.T) {
 	permit, note := maas.Unrecorded("a test"), maas.Tag{
 		Name: quarantine.ExcludeTag + "-" + w.maas.Machines()[0].SystemID, Comment: quarantine.Note{By: "gone", Until: time.Now().Add(time.Hour)}.String(),
 	}
-	if err := w.maasClient().CreateTag(t.Context(), permit, note); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maasClient().CreateTag(t.Context(), permit, note))
 	m := w.newMachine("m", false, shapes["lvm"])
 	w.refusedWith(m, infrav1.NoMachineAvailableReason, "1 Ready machine(s)", note.Name)
-	if err := w.maasClient().DeleteTag(t.Context(), permit, note.Name); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maasClient().DeleteTag(t.Context(), permit, note.Name))
 	w.poke(m)
 	w.deployed(m)
 }
@@ -330,9 +324,7 @@ func TestAMachineWhoseNoteIsLostIsTakenAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = oneServer })
 	w.provisioned(w.newCluster())
-	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1})
 	w.deployed(w.newMachine("m", false, shapes["lvm"]))
 }
 
@@ -483,9 +475,7 @@ func TestTheLayoutOfAMachineThatAnotherUserGivesBackIsRestored(t *testing.T) {
 	if now := w.metal(id); now.Status != "Disk erasing" {
 		t.Fatalf("the machine is %s", now.Status)
 	}
-	if err := w.maas.SetTimeScale(1000 * timeScale); err != nil {
-		t.Fatal(err)
-	}
+	w.must(w.maas.SetTimeScale(1000 * timeScale))
 	w.goes(m)
 	w.deleteCluster(cluster)
 	w.released(id)

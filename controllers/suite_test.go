@@ -351,6 +351,13 @@ func (w *world) logger() logr.Logger {
 	return zapr.NewLogger(zapLog)
 }
 
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) create(object client.Object) {
 	w.t.Helper()
 	if err := w.client.Create(w.t.Context(), object); err != nil {
@@ -397,9 +404,7 @@ func (w *world) provisioned(maasCluster *infrav1.MaasCluster) {
 
 func (w *world) own(owner, object client.Object) {
 	w.t.Helper()
-	if err := controllerutil.SetOwnerReference(owner, object, w.client.Scheme()); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(controllerutil.SetOwnerReference(owner, object, w.client.Scheme()))
 }
 
 // newMachine makes a Machine with bootstrap data, and its MaasMachine. change changes the metadata of both.
@@ -462,9 +467,7 @@ func (w *world) await(what string, object client.Object, done func(context.Conte
 // delete deletes an object and waits until it is gone.
 func (w *world) delete(object client.Object) {
 	w.t.Helper()
-	if err := w.client.Delete(w.t.Context(), object); err != nil {
-		w.t.Fatal(err)
-	}
+	w.beginDeletion(object)
 	w.goes(object)
 }
 

@@ -58,12 +58,8 @@ func upgradeWith(t *testing.T, names ...string) (u *upgraded, vms []*infrav1.Maa
 // prepare lets the manager reach LXD, as an operator does.
 func (u *upgraded) prepare() {
 	u.t.Helper()
-	if err := u.server.Prepare(u.t.Context(), u.client, client.ObjectKeyFromObject(u.host)); err != nil {
-		u.t.Fatal(err)
-	}
-	if err := u.server.AddImage(u.t.Context(), vmImage); err != nil {
-		u.t.Fatal(err)
-	}
+	u.must(u.server.Prepare(u.t.Context(), u.client, client.ObjectKeyFromObject(u.host)))
+	u.must(u.server.AddImage(u.t.Context(), vmImage))
 	u.change(u.host, func(s *infrav1.LXDHostSpec) {
 		s.MAASCredentialsRef, s.Subnet = &infrav1.LocalObjectReference{Name: "maas"}, "10.77.0.0/24"
 	})
@@ -88,9 +84,7 @@ func TestVMsOfFormerVMHostsLiveOnAndAreDeleted(t *testing.T) {
 	if u.marked(stays) {
 		t.Fatal("MAAS marked the VM")
 	}
-	if err := u.client.Delete(t.Context(), goes); err != nil {
-		t.Fatal(err)
-	}
+	u.beginDeletion(goes)
 	u.refused(goes, infrav1.MachineDeployedCondition, infrav1.VMHostsNotSupportedReason)
 	if left := u.server.VMs(t); len(left) != 2 {
 		t.Errorf("LXD has %v", left)
@@ -113,9 +107,7 @@ func TestVMsOfFormerVMHostsLiveOnAndAreDeleted(t *testing.T) {
 	if left := u.server.VMs(t); len(left) > 0 || u.acquiredMachines() > 0 {
 		t.Errorf("LXD has %v, MAAS has\n%s", left, u.machines())
 	}
-	if err := u.client.Delete(t.Context(), u.host); err != nil {
-		t.Fatal(err)
-	}
+	u.beginDeletion(u.host)
 	u.await("the LXDHost is gone", u.host, u.hostGone(u.host))
 }
 
@@ -125,9 +117,7 @@ func TestAVMThatAFormerVMHostKeptIsDeleted(t *testing.T) {
 	u, vms := upgradeWith(t, "cp-0")
 	m := vms[0]
 	u.maasCall("DELETE", "machines/"+m.Spec.SystemID+"/", nil)
-	if err := u.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	u.beginDeletion(m)
 	u.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostsNotSupportedReason)
 	u.prepare()
 	u.await("the VM is deleted", m, u.hostGone(m))
@@ -174,13 +164,9 @@ func TestAVMWithAnotherAddressIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	u, vms := upgradeWith(t, "cp-0")
 	m := vms[0]
-	if err := u.server.Replace(m.Status.Hostname, lxdhost.DeriveMAC("another", "vm").String()); err != nil {
-		t.Fatal(err)
-	}
+	u.must(u.server.Replace(m.Status.Hostname, lxdhost.DeriveMAC("another", "vm").String()))
 	u.prepare()
-	if err := u.client.Delete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	u.beginDeletion(m)
 	u.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 	if left := u.server.VMs(t); len(left) != 1 || u.marked(m) {
 		t.Errorf("LXD has %v", left)

@@ -28,9 +28,7 @@ func (w *world) rounds(n int) {
 		witness := w.lxdHost(w.hostName("lxd-b"))
 		w.hostSays(witness, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 		before := witness.UID
-		if err := w.client.Delete(w.t.Context(), witness); err != nil {
-			w.t.Fatal(err)
-		}
+		w.beginDeletion(witness)
 		w.await("the mirror has made another round", witness, func(ctx context.Context) bool {
 			witness = w.lxdHost(w.hostName("lxd-b"))
 			return w.client.Get(ctx, client.ObjectKeyFromObject(witness), witness) == nil && witness.UID != before

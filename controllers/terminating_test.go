@@ -27,9 +27,7 @@ import (
 func (w *world) deleteNamespace(all ...client.Object) {
 	w.t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
-	if err := w.client.Delete(w.t.Context(), namespace); err != nil {
-		w.t.Fatal(err)
-	}
+	w.beginDeletion(namespace)
 	w.nothingIsMade(all...)
 }
 
@@ -113,9 +111,7 @@ func (w *world) heldByClusterAPI() (goes func()) {
 	w.t.Helper()
 	finalizers := func(list string) {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+list+`}}`))
-		if err := w.client.Patch(w.t.Context(), w.cluster.DeepCopy(), patch); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(w.client.Patch(w.t.Context(), w.cluster.DeepCopy(), patch))
 	}
 	finalizers(`["` + clusterv1.ClusterFinalizer + `"]`)
 	return func() {
@@ -162,9 +158,7 @@ func (w *world) quotaOfZero() {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "zero"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	w.create(quota)
 	quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: used}
-	if err := w.client.Status().Update(w.t.Context(), quota); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Status().Update(w.t.Context(), quota))
 }
 
 // policyAgainstCreation refuses all that is to be made in the namespace.
@@ -224,9 +218,7 @@ func TestAServerThatIsKeptIsGivenBackWithItsNamespace(t *testing.T) {
 			_, id := w.keepsServer(tc.spec)
 			w.waits(cluster, id)
 			if tc.fault != nil {
-				if _, err := w.maas.AddFault(*tc.fault); err != nil {
-					t.Fatal(err)
-				}
+				w.fault(*tc.fault)
 			}
 			w.deleteNamespace(w.cluster, cluster)
 			if tc.restart {
@@ -322,9 +314,7 @@ func TestAServerThatCannotBeKeptIsGivenBack(t *testing.T) {
 // fill gives an object annotations of a size, as people can.
 func (w *world) fill(object client.Object, size int) {
 	w.t.Helper()
-	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-		w.t.Fatal(err)
-	}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(object), object))
 	w.patch(object, func() {
 		annotations := object.GetAnnotations()
 		for key, value := range annotations {

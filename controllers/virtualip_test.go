@@ -50,9 +50,7 @@ func TestVirtualIPIsReservedOnceWhateverBecomesOfTheAnswer(t *testing.T) {
 			w := newWorld(t)
 			before := w.maas.State()
 			fault.Method, fault.Endpoint, fault.Op, fault.First = http.MethodPost, "ipaddresses/", "reserve", 1
-			if _, err := w.maas.AddFault(fault); err != nil {
-				t.Fatal(err)
-			}
+			w.fault(fault)
 			cluster := w.newCluster(somewhere)
 			w.provisioned(cluster)
 			if reserved := w.reserved(cluster); len(reserved) != 1 || reserved[0].String() != cluster.Spec.ControlPlaneEndpoint.Host {
@@ -68,9 +66,7 @@ func TestVirtualIPOfAClusterThatGoesAtOnceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.maas.State()
-	if _, err := w.maas.AddFault(simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "reserve", DropAfter: true, First: 1}); err != nil {
-		t.Fatal(err)
-	}
+	w.fault(simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "reserve", DropAfter: true, First: 1})
 	cluster := w.newCluster(somewhere)
 	w.eventually(cluster, "MAAS was asked", func() bool { return mayReserve(t, cluster) })
 	w.deleteCluster(cluster)
@@ -150,9 +146,7 @@ func TestAVirtualIPIsNotFreedByALateReleaseOfAnEarlierCluster(t *testing.T) {
 		}
 		return &lost
 	})
-	if err := w.client.Delete(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	w.beginDeletion(cluster)
 	w.eventually(cluster, "waiting", func() bool {
 		return conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.MAASUnavailableReason
 	})
