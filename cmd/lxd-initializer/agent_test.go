@@ -78,9 +78,7 @@ func (n *testNode) directory() (socket string, install func()) {
 	socket = filepath.Join(n.t.TempDir(), "unix.socket")
 	return socket, func() {
 		n.t.Helper()
-		if err := os.Symlink(n.lxd.Socket(), socket); err != nil {
-			n.t.Fatal(err)
-		}
+		n.must(os.Symlink(n.lxd.Socket(), socket))
 	}
 }
 
@@ -116,18 +114,14 @@ func TestANodeWithoutLXDRetires(t *testing.T) {
 		t.Fatalf("the pass ends with %v", err)
 	}
 	n.retire(true)
-	if err := a.pass(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.must(a.pass(t.Context()))
 	n.wantCondition(corev1.ConditionFalse, infrav1.LXDHostRetiredReason)
 
 	// With a key pair LXD may have trusted it: that LXD is missing now does not undo that.
 	n.retire(false)
 	install()
 	n.settle(a)
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
+	n.must(os.Remove(socket))
 	n.retire(true)
 	if err := a.pass(t.Context()); !errors.Is(err, lxdnode.ErrNotInstalled) {
 		t.Errorf("the retirement ends with %v", err)
@@ -154,9 +148,7 @@ func TestANodeThatIsAskedToRetireAsItBeginsRegistersNothing(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	}
-	if err := n.agent().pass(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.must(n.agent().pass(t.Context()))
 	if writes := n.writes(); len(writes) > 0 {
 		t.Errorf("MAAS was asked for %v", writes)
 	}
@@ -176,9 +168,7 @@ func TestRunEndsWithLXDsDirectory(t *testing.T) {
 	if err := a.pass(t.Context()); !errors.Is(err, lxdnode.ErrNotInstalled) || errors.Is(err, errDirectoryRemoved) {
 		t.Errorf("in an empty directory the pass ends with %v", err)
 	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	n.must(os.Remove(dir))
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	if err := a.run(ctx); !errors.Is(err, errDirectoryRemoved) {

@@ -347,9 +347,7 @@ func TestProgram(t *testing.T) {
 	p.await("LXD trusts the key pair again", func(context.Context) bool { return len(p.trusted()) == 1 })
 	p.retire(true)
 	p.await("the node is retired", func(context.Context) bool { return p.condition().Reason == infrav1.LXDHostRetiredReason })
-	if err := running.Stop(deadline / 2); err != nil {
-		t.Fatal(err)
-	}
+	p.must(running.Stop(deadline / 2))
 	if code := running.ExitCode(); code != 0 {
 		t.Errorf("after SIGTERM the exit code is %d", code)
 	}

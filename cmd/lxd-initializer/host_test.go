@@ -56,9 +56,7 @@ func TestTheNodeFirstReportsThatItIsPrepared(t *testing.T) {
 	t.Parallel()
 	n := newBed(t).newNode()
 	p := &pass{agent: n.agent()}
-	if err := errors.Join(p.readNode(t.Context()), p.begin(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	n.must(errors.Join(p.readNode(t.Context()), p.begin(t.Context())))
 	n.wantCondition(corev1.ConditionFalse, reasonPreparing)
 	n.wantLabel(false)
 }
@@ -73,9 +71,7 @@ func TestSecondPassWritesNothing(t *testing.T) {
 
 	restarted := n.agent() // It knows nothing of what its forerunner did.
 	for range 2 {
-		if err := restarted.pass(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		n.must(restarted.pass(t.Context()))
 	}
 	if got := n.node().ResourceVersion; got != node.ResourceVersion {
 		t.Errorf("the Node was written: %s", cmp.Diff(node, n.node()))
@@ -159,14 +155,10 @@ func TestWhatWasTakenAwayIsPutBack(t *testing.T) {
 	}{
 		{"certificate", n.removeTrust, true, true},
 		{"VM host", func() {
-			if err := n.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), n.onlyHost().ID); err != nil {
-				t.Fatal(err)
-			}
+			n.must(n.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), n.onlyHost().ID))
 		}, false, true},
 		{"Secret", func() {
-			if err := admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			n.must(admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}))
 		}, true, false},
 		{"key", func() { n.patchSecret(`{"data":{"tls.key":"Z29uZQ=="}}`) }, true, false},
 		{"owner", func() {
@@ -174,9 +166,7 @@ func TestWhatWasTakenAwayIsPutBack(t *testing.T) {
 		}, true, true},
 		{"label", func() { n.patchNode(`{"metadata":{"labels":{"` + infrav1.LXDHostLabel + `":null}}}`) }, true, true},
 		{"profile", func() {
-			if err := n.local().UseProject("maas").DeleteProfile("maas"); err != nil {
-				t.Fatal(err)
-			}
+			n.must(n.local().UseProject("maas").DeleteProfile("maas"))
 		}, true, true},
 		{"https address", func() {
 			server, etag, err := n.local().GetServer()
@@ -185,9 +175,7 @@ func TestWhatWasTakenAwayIsPutBack(t *testing.T) {
 			}
 			put := server.Writable()
 			delete(put.Config, "core.https_address")
-			if err := n.local().UpdateServer(put, etag); err != nil {
-				t.Fatal(err)
-			}
+			n.must(n.local().UpdateServer(put, etag))
 		}, true, true},
 	} {
 		host, key := n.onlyHost(), n.secret().Data[corev1.TLSPrivateKeyKey]
@@ -289,9 +277,7 @@ func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
 
 	// The machine is taken apart: that is no news on a node that is retired, also after a restart.
 	version := n.node().ResourceVersion
-	if err := n.lxd.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	n.must(n.lxd.Kill())
 	for _, retired := range []*agent{a, n.agent()} {
 		if err := retired.pass(t.Context()); err != nil {
 			t.Error(err)
@@ -301,9 +287,7 @@ func TestRetirementTakesBackWhatIsOurs(t *testing.T) {
 		t.Errorf("the Node was written: %+v", n.condition())
 	}
 
-	if err := n.lxd.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.must(n.lxd.Restart(t.Context()))
 	n.retire(false)
 	if !a.woken(t.Context()) {
 		t.Error("the initializer does not notice that the retirement is withdrawn")
@@ -343,9 +327,7 @@ func TestAddressComesFromTheNode(t *testing.T) {
 		n.mu.Lock()
 		n.hosts[n.ip] = n.lxd
 		n.mu.Unlock()
-		if err := n.lxd.Run(t.Context(), "ip", "address", "add", n.ip+"/24", "dev", "br0"); err != nil {
-			t.Fatal(err)
-		}
+		n.must(n.lxd.Run(t.Context(), "ip", "address", "add", n.ip+"/24", "dev", "br0"))
 		n.setAddress(n.node())
 		n.settle(a)
 		n.wantPowerAddress()
@@ -369,9 +351,7 @@ func TestDaemonThatRestartsIsNoNews(t *testing.T) {
 	a := n.agent()
 	n.settle(a)
 	version := n.node().ResourceVersion
-	if err := n.lxd.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	n.must(n.lxd.Kill())
 	if err := a.pass(t.Context()); err == nil || problemOf(err).permanent {
 		t.Errorf("without LXD the pass returned %v", err)
 	}
@@ -386,9 +366,7 @@ func TestDaemonThatRestartsIsNoNews(t *testing.T) {
 	}
 	n.wantCondition(corev1.ConditionFalse, reasonLXDNotReady)
 	n.wantLabel(true)
-	if err := n.lxd.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n.must(n.lxd.Restart(t.Context()))
 	n.settle(a)
 	n.wantHost()
 }
@@ -487,9 +465,7 @@ func TestNodeThatMAASWouldMixUpIsNotRegistered(t *testing.T) {
 	host.settle(a)
 	b.region.ResetCalls()
 	for _, n := range []*testNode{fresh, host} {
-		if err := n.lxd.Run(t.Context(), "ip", strings.Fields("link add cali1 address ee:ee:ee:ee:ee:ee type veth peer name pod1")...); err != nil {
-			t.Fatal(err)
-		}
+		b.must(n.lxd.Run(t.Context(), "ip", strings.Fields("link add cali1 address ee:ee:ee:ee:ee:ee type veth peer name pod1")...))
 	}
 	moved := host.agent(map[string]string{"ZONE": "zone-b"})
 	for n, a := range map[*testNode]*agent{fresh: fresh.agent(), host: moved} {
@@ -509,9 +485,7 @@ func TestNodeThatMAASWouldMixUpIsNotRegistered(t *testing.T) {
 	fresh.wantLabel(false)
 
 	for n, a := range map[*testNode]*agent{fresh: fresh.agent(), host: moved} {
-		if err := n.lxd.Run(t.Context(), "ip", "link", "del", "cali1"); err != nil {
-			t.Fatal(err)
-		}
+		b.must(n.lxd.Run(t.Context(), "ip", "link", "del", "cali1"))
 		n.settle(a)
 		n.wantHost()
 	}
@@ -611,9 +585,7 @@ func TestAVMHostOfAMachineThatHadTheNodesNameIsLeftAlone(t *testing.T) {
 	if after := n.secret(); string(after.Data[corev1.TLSCertKey]) == string(before) || after.OwnerReferences[0].UID != n.node().UID {
 		t.Error("the machine has the key pair of another one")
 	}
-	if err := b.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), host.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), host.ID))
 	n.settle(n.agent())
 	n.wantHost()
 }
@@ -629,9 +601,7 @@ func TestAVMHostWithAFormerKeyOfTheNodeIsTheNodes(t *testing.T) {
 	if _, err := n.client.UpdateVMHost(t.Context(), maas.Unrecorded("a test"), host.ID, elsewhere); err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	n.must(admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}))
 	n.settle(n.agent())
 	if got := n.wantHost(); got.ID != host.ID {
 		t.Errorf("VM host %d became %d", host.ID, got.ID)

@@ -27,9 +27,7 @@ import (
 // withoutVMHosts upgrades MAAS to a version that has none.
 func (b *bed) withoutVMHosts() {
 	b.t.Helper()
-	if err := b.region.Upgrade("4.0"); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(b.region.Upgrade("4.0"))
 }
 
 // wantOffered checks that LXD is usable with what is in the Secret.
@@ -74,9 +72,7 @@ func TestNodeIsOfferedToTheManagerWhereMAASHasNoVMHosts(t *testing.T) {
 
 	node, secret := n.node(), n.secret()
 	for _, again := range []*agent{a, n.agent()} {
-		if err := again.pass(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		n.must(again.pass(t.Context()))
 	}
 	if got := n.node().ResourceVersion; got != node.ResourceVersion {
 		t.Errorf("the Node was written: %s", cmp.Diff(node, n.node()))
@@ -101,9 +97,7 @@ func TestOfferIsKeptTrue(t *testing.T) {
 		{"another address in the Secret", func() { n.patchSecret(`{"stringData":{"address":"10.0.2.99:8443"}}`) }, false},
 		{"no certificate in the Secret", func() { n.patchSecret(`{"data":{"server.crt":null}}`) }, false},
 		{"no Secret", func() {
-			if err := admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			n.must(admin.CoreV1().Secrets(namespace).Delete(t.Context(), secretPrefix+n.name, metav1.DeleteOptions{}))
 		}, true},
 		{"LXD's certificate is replaced", n.replaceServerCertificate, true},
 	} {
@@ -128,13 +122,9 @@ func (n *testNode) replaceServerCertificate() {
 		n.t.Fatal(err)
 	}
 	for file, content := range map[string][]byte{"server.crt": keys.Certificate, "server.key": keys.Key} {
-		if err := os.WriteFile(filepath.Join(n.lxd.Dir(), file), content, 0o600); err != nil {
-			n.t.Fatal(err)
-		}
+		n.must(os.WriteFile(filepath.Join(n.lxd.Dir(), file), content, 0o600))
 	}
-	if err := n.lxd.Restart(n.t.Context()); err != nil {
-		n.t.Fatal(err)
-	}
+	n.must(n.lxd.Restart(n.t.Context()))
 }
 
 // MAAS has the key pairs of VM hosts in the power parameters of their VMs, also after its upgrade.

@@ -168,16 +168,19 @@ func newBed(t *testing.T, wrap ...func(http.Handler) http.Handler) *bed {
 	return b
 }
 
+func (b *bed) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *bed) writeCredentials(key string) {
 	b.t.Helper()
 	for file, content := range map[string]string{"config/maasEndpoint": b.endpoint, "credentials/apiKey": key} {
 		path := filepath.Join(b.dir, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			b.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			b.t.Fatal(err)
-		}
+		b.must(os.MkdirAll(filepath.Dir(path), 0o700))
+		b.must(os.WriteFile(path, []byte(content), 0o600))
 	}
 }
 
@@ -258,9 +261,7 @@ func (b *bed) newNode() *testNode {
 // replaceNode deletes the Node and makes it again: a provider ID does not change.
 func (n *testNode) replaceNode(providerID string) {
 	n.t.Helper()
-	if err := admin.CoreV1().Nodes().Delete(n.t.Context(), n.name, metav1.DeleteOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.must(admin.CoreV1().Nodes().Delete(n.t.Context(), n.name, metav1.DeleteOptions{}))
 	n.createNode(providerID)
 }
 
@@ -424,9 +425,7 @@ func (n *testNode) local() lxdclient.InstanceServer {
 	server, err := lxd.Connect(n.t.Context(), n.lxd.Socket())
 	if errors.Is(err, context.DeadlineExceeded) {
 		n.t.Log("LXD is silent, and is restarted")
-		if err := n.lxd.Restart(n.t.Context()); err != nil {
-			n.t.Fatal(err)
-		}
+		n.must(n.lxd.Restart(n.t.Context()))
 		return lxdtest.Connect(n.t, n.lxd.Socket())
 	}
 	if err != nil {
@@ -505,9 +504,7 @@ func (n *testNode) lxdWrites() func() []string {
 func (n *testNode) removeTrust() {
 	n.t.Helper()
 	for _, fingerprint := range n.trusted() {
-		if err := n.local().DeleteCertificate(fingerprint); err != nil {
-			n.t.Fatal(err)
-		}
+		n.must(n.local().DeleteCertificate(fingerprint))
 	}
 }
 
@@ -525,9 +522,7 @@ func (n *testNode) retire(yes bool) {
 func (n *testNode) removeForeign(fingerprints []string) {
 	n.t.Helper()
 	for _, fingerprint := range fingerprints {
-		if err := n.local().DeleteCertificate(fingerprint); err != nil {
-			n.t.Fatal(err)
-		}
+		n.must(n.local().DeleteCertificate(fingerprint))
 	}
 }
 

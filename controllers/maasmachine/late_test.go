@@ -34,9 +34,7 @@ func (p *pace) runs() {
 // leaves deletes the machine.
 func (p *pace) leaves() {
 	p.Helper()
-	if err := p.client.Delete(p.Context(), p.get("m")); err != nil {
-		p.Fatal(err)
-	}
+	p.must(p.client.Delete(p.Context(), p.get("m")))
 	p.wake(job{"MaasMachine", "m"}, 0)
 }
 

@@ -198,6 +198,13 @@ func newPace(t *testing.T, region string) *pace {
 	return p
 }
 
+func (p *pace) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
 func (p *pace) startMAAS(region string) {
 	p.Helper()
 	parsed, err := simulator.LoadRegion(strings.NewReader(region))
@@ -413,9 +420,7 @@ func (p *pace) add(name string, spec infrav1.MaasMachineSpec) {
 	}
 	data := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Data: map[string][]byte{"value": []byte("#cloud-config")}}
 	for _, o := range []client.Object{data, machine, maasMachine} {
-		if err := p.client.Create(p.Context(), o); err != nil {
-			p.Fatal(err)
-		}
+		p.must(p.client.Create(p.Context(), o))
 	}
 	p.wake(job{"MaasMachine", name}, 0)
 }
@@ -732,9 +737,7 @@ func TestNoServerIsHeldForASecretThatIsGone(t *testing.T) {
 		p.meets(obstacle{fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
 		p.run(3*time.Minute, nil)
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: namespace}}
-		if err := p.client.Delete(p.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		p.must(p.client.Delete(p.Context(), secret))
 		sent := p.sent(onMachine("deploy"))
 		p.run(holdAtMost, nil)
 		if now := p.maas.Machines()[0].Status; now != "Ready" || p.sent(onMachine("deploy")) > sent {
@@ -792,21 +795,15 @@ func (p *pace) meets(o obstacle) {
 	p.Helper()
 	if o.host {
 		cluster := &infrav1.MaasCluster{}
-		if err := p.client.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster); err != nil {
-			p.Fatal(err)
-		}
+		p.must(p.client.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: "c"}, cluster))
 		cluster.Spec.LXDControlPlaneCluster = true
-		if err := p.client.Update(p.Context(), cluster); err != nil {
-			p.Fatal(err)
-		}
+		p.must(p.client.Update(p.Context(), cluster))
 	}
 	p.wake(job{"MaasCluster", "c"}, 0)
 	p.add("m", o.spec)
 	if o.delete {
 		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
-		if err := p.client.Delete(p.Context(), p.get("m")); err != nil {
-			p.Fatal(err)
-		}
+		p.must(p.client.Delete(p.Context(), p.get("m")))
 		p.wake(job{"MaasMachine", "m"}, 0)
 	}
 	if o.fault.Method != "" {
@@ -882,9 +879,7 @@ func TestAMachineThatTheCacheStillHasIsNotWatched(t *testing.T) {
 		p.meets(obstacle{})
 		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
 		p.shownAsBefore("m")
-		if err := p.client.Delete(t.Context(), p.get("m")); err != nil {
-			t.Fatal(err)
-		}
+		p.must(p.client.Delete(t.Context(), p.get("m")))
 		p.run(time.Hour, func() bool { return p.get("m").Name == "" })
 		p.maas.ResetCalls()
 		p.wake(job{"MaasMachine", "m"}, 0)

@@ -57,6 +57,13 @@ func newBedOf(t *testing.T, region, version string) *bed {
 	return b
 }
 
+func (b *bed) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // manager is a service as a manager has it that has just started.
 func (b *bed) manager(key string) *Service {
 	b.t.Helper()
@@ -237,23 +244,15 @@ func TestPeopleLiftQuarantinesAndMakeThem(t *testing.T) {
 	s := b.manager(adminKey)
 	client := s.inventory.Client()
 	b.put(s, b.a, "m1")
-	if err := client.UntagMachines(t.Context(), aTest, Tag, []string{b.a}); err != nil {
-		t.Fatal(err)
-	}
+	b.must(client.UntagMachines(t.Context(), aTest, Tag, []string{b.a}))
 	b.lifts(s)
 	b.has(s, noted{})
-	if err := client.TagMachine(t.Context(), aTest, Tag, b.b); err != nil {
-		t.Fatal(err)
-	}
+	b.must(client.TagMachine(t.Context(), aTest, Tag, b.b))
 	b.now = now.Add(1000 * time.Hour)
 	b.lifts(s)
-	if err := s.Succeeded(t.Context(), aTest, b.b, 0); err != nil {
-		t.Fatal(err)
-	}
+	b.must(s.Succeeded(t.Context(), aTest, b.b, 0))
 	b.has(s, noted{b.b: {}})
-	if err := client.DeleteTag(t.Context(), aTest, Tag); err != nil {
-		t.Fatal(err)
-	}
+	b.must(client.DeleteTag(t.Context(), aTest, Tag))
 	b.has(s, noted{})
 	b.put(s, b.a, "m2")
 	if !slices.Contains(b.tags(b.a), Tag) {
@@ -276,9 +275,7 @@ func TestTheNoteOfAQuarantineThatAPersonLiftedGoes(t *testing.T) {
 			b := newBed(t)
 			s := b.manager(adminKey)
 			put(b, s)
-			if err := s.inventory.Client().UntagMachines(t.Context(), aTest, Tag, []string{b.a}); err != nil {
-				t.Fatal(err)
-			}
+			b.must(s.inventory.Client().UntagMachines(t.Context(), aTest, Tag, []string{b.a}))
 			b.forgets(s)
 			if names := b.noteTags(); len(names) != 1 {
 				t.Errorf("MAAS has the notes %v: a note comes before its tag", names)
@@ -295,9 +292,7 @@ func TestTheNoteOfAQuarantineThatAPersonLiftedGoes(t *testing.T) {
 // forgets deletes the notes of what people lifted.
 func (b *bed) forgets(s *Service) {
 	b.t.Helper()
-	if err := s.ForgetLifted(b.t.Context(), aTest, 0); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(s.ForgetLifted(b.t.Context(), aTest, 0))
 }
 
 // The note of a machine that has the tag stays, and that of one whose quarantine ended by itself.
@@ -333,9 +328,7 @@ func TestByHand(t *testing.T) {
 		b.has(s, noted{b.a: tc.want})
 	}
 	for range 2 {
-		if err := s.Lift(t.Context(), aTest, b.a); err != nil {
-			t.Fatal(err)
-		}
+		b.must(s.Lift(t.Context(), aTest, b.a))
 		b.has(s, noted{})
 	}
 	if names := b.noteTags(); len(names) != 0 {
@@ -348,9 +341,7 @@ func TestADeployedMachineIsForgiven(t *testing.T) {
 	s := b.manager(adminKey)
 	b.put(s, b.a, "m1")
 	b.put(s, b.b, "m2")
-	if err := s.Succeeded(t.Context(), aTest, b.a, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	b.must(s.Succeeded(t.Context(), aTest, b.a, time.Hour))
 	list, err := s.List(t.Context(), 0)
 	if err != nil || len(list) != 1 || list[0].SystemID != b.b {
 		t.Errorf("in quarantine: %+v, %v; want only the other", list, err)
@@ -445,16 +436,12 @@ func TestRoundsAreShort(t *testing.T) {
 
 func (b *bed) exclude(s *Service, systemID, by string) {
 	b.t.Helper()
-	if err := s.Exclude(b.t.Context(), aTest, systemID, Cause{By: by, Why: "its network is being restored"}); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(s.Exclude(b.t.Context(), aTest, systemID, Cause{By: by, Why: "its network is being restored"}))
 }
 
 func (b *bed) include(s *Service, systemID, by string) {
 	b.t.Helper()
-	if err := s.Include(b.t.Context(), aTest, systemID, by); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(s.Include(b.t.Context(), aTest, systemID, by))
 }
 
 // isExcluded checks whether a machine has the tag.
@@ -555,9 +542,7 @@ func TestOneOfSeveralHoldsAMachine(t *testing.T) {
 			if err := hold(b, first, "m1"); err != nil {
 				t.Errorf("once more: %v", err)
 			}
-			if err := first.Acquired(t.Context(), aTest, b.a, Cause{By: "m1"}); err != nil {
-				t.Fatal(err)
-			}
+			b.must(first.Acquired(t.Context(), aTest, b.a, Cause{By: "m1"}))
 			b.isExcluded(b.a, false)
 			if by, err := second.NotedBy(t.Context(), b.a); err != nil || by != "m1" {
 				t.Errorf("it is noted by %q, %v", by, err)
@@ -570,9 +555,7 @@ func TestOneOfSeveralHoldsAMachine(t *testing.T) {
 func TestANoteOfWhatIsToBeUndoneIsNotTakenOver(t *testing.T) {
 	b := newBed(t)
 	first, second := b.manager(adminKey), b.manager(adminKey)
-	if err := first.Note(t.Context(), aTest, b.a, Cause{By: "m1"}); err != nil {
-		t.Fatal(err)
-	}
+	b.must(first.Note(t.Context(), aTest, b.a, Cause{By: "m1"}))
 	b.now = now.Add(excludedAtMost)
 	if err := second.Hold(t.Context(), aTest, b.a, Cause{By: "m2"}); !errors.Is(err, ErrHeld) {
 		t.Errorf("another one's hold: %v, want %v", err, ErrHeld)
@@ -587,9 +570,7 @@ func TestANoteOfWhatIsToBeUndoneIsNotTakenOver(t *testing.T) {
 func TestAHoldThatNobodyEndsEnds(t *testing.T) {
 	b := newBed(t)
 	s := b.manager(adminKey)
-	if err := s.Hold(t.Context(), aTest, b.a, Cause{By: "m1"}); err != nil {
-		t.Fatal(err)
-	}
+	b.must(s.Hold(t.Context(), aTest, b.a, Cause{By: "m1"}))
 	b.now = now.Add(excludedAtMost)
 	b.lifts(s, b.a)
 	if err := s.Hold(t.Context(), aTest, b.a, Cause{By: "m2"}); err != nil {

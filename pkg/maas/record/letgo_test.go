@@ -146,9 +146,7 @@ func TestACallThatSwitchesPowerMayTakeEffectForLonger(t *testing.T) {
 						t.Errorf("as MAAS shows it now, it may take effect for %s, want %s", left, settleTime)
 					}
 				}
-				if err := r.Close(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				b.must(r.Close(t.Context()))
 				b.records = &Records{Client: b.client, SettleTime: settleTime} // It starts anew.
 				if r, _ = b.open(); r.Unsettled() != tc.wants {
 					t.Errorf("it may take effect for %s, want %s", r.Unsettled(), tc.wants)
@@ -275,13 +273,9 @@ func TestNothingIsAcquiredWhileAHostMayStopOrDeleteAVM(t *testing.T) {
 func TestAManagerThatStoodStillChangesNoVMOfALaterObject(t *testing.T) {
 	b := newBed(t, interceptor.Funcs{})
 	r, m := b.open()
-	if err := b.client.Delete(t.Context(), m.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.client.Delete(t.Context(), m.DeepCopy()))
 	anew := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: "another"}}
-	if err := b.client.Create(t.Context(), anew); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.client.Create(t.Context(), anew))
 	for _, op := range []Op{StopVM, DeleteVM} {
 		err := r.OnHost(t.Context(), op, func(context.Context, maas.VMPermit) error { t.Errorf("%s was sent", op); return nil })
 		if err == nil || len(b.now().Annotations) > 0 {

@@ -34,6 +34,13 @@ type bed struct {
 	records *Records
 }
 
+func (b *bed) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 func newBed(t *testing.T, funcs interceptor.Funcs) *bed {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -167,12 +174,8 @@ func TestWhatWasAcquiredIsStoredTogetherWithTheEndOfTheCall(t *testing.T) {
 		b.touch(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })
 		return nil
 	}
-	if err := r.Call(t.Context(), Allocate, done); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Store(t.Context(), r.Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Call(t.Context(), Allocate, done))
+	b.must(r.Store(t.Context(), r.Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }))
 	b.wantPending()
 	if m := b.now(); m.Spec.SystemID != "abc" || m.Labels["of"] != "others" {
 		t.Errorf("stored is %+v", m)
@@ -193,9 +196,7 @@ func TestWhatCouldNotBeStoredStaysPending(t *testing.T) {
 		return c.Patch(ctx, object, patch, options...)
 	}})
 	r, m := b.open()
-	if err := r.Call(t.Context(), Allocate, func(context.Context, maas.Permit) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Call(t.Context(), Allocate, func(context.Context, maas.Permit) error { return nil }))
 	down = errors.New("the API server is away")
 	if err := r.Store(t.Context(), r.Acquired, func(m client.Object) { m.(*infrav1.MaasMachine).Spec.SystemID = "abc" }); !errors.Is(err, down) {
 		t.Fatal(err)
@@ -203,9 +204,7 @@ func TestWhatCouldNotBeStoredStaysPending(t *testing.T) {
 	if down = nil; m.Spec.SystemID != "" || !r.MayAcquire() {
 		t.Errorf("here it counts as stored: %+v, %+v", m.Spec, r.MachineData)
 	}
-	if err := r.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Close(t.Context()))
 	b.wantPending(Allocate)
 }
 
@@ -264,9 +263,7 @@ func TestWhatOthersHaveRecordedStays(t *testing.T) {
 	if err := other.Call(t.Context(), Compose, func(context.Context, maas.Permit) error { return lost }); !errors.Is(err, lost) {
 		t.Fatal(err)
 	}
-	if err := stale.Store(t.Context(), func() { stale.AddHost("1/a") }); err != nil {
-		t.Fatal(err)
-	}
+	b.must(stale.Store(t.Context(), func() { stale.AddHost("1/a") }))
 	b.wantPending(Compose)
 	if data, _ := OfMachine(b.now()); len(data.Hosts) != 1 {
 		t.Errorf("recorded is %+v", data)
@@ -292,9 +289,7 @@ func TestTheOutcomeOfACallIsRecordedThoughOthersChangeTheObject(t *testing.T) {
 	changed := func(change func(*infrav1.MaasMachine)) func(context.Context, maas.Permit) error {
 		return func(context.Context, maas.Permit) error { b.touch(change); return nil }
 	}
-	if err := r.Call(t.Context(), Deploy, changed(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Call(t.Context(), Deploy, changed(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })))
 	b.wantPending()
 	err := r.Call(t.Context(), Deploy, func(context.Context, maas.Permit) error { t.Error("MAAS was asked"); return nil })
 	if !apierrors.IsConflict(err) {
@@ -303,9 +298,7 @@ func TestTheOutcomeOfACallIsRecordedThoughOthersChangeTheObject(t *testing.T) {
 
 	r, _ = b.open()
 	theirs := func(m *infrav1.MaasMachine) { m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["2/b"]}` }
-	if err := r.Call(t.Context(), Deploy, changed(theirs)); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Call(t.Context(), Deploy, changed(theirs)))
 	if data, _ := OfMachine(b.now()); !cmp.Equal(data.Hosts, []string{"2/b"}) {
 		t.Errorf("recorded is %+v", data)
 	}
@@ -320,9 +313,7 @@ func TestCloseStoresOverWhatIsNotTheRecord(t *testing.T) {
 	r, m := b.open()
 	r.Enter("deploying", time.Now())
 	b.touch(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })
-	if err := r.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Close(t.Context()))
 	if data, _ := OfMachine(b.now()); !data.In("deploying") {
 		t.Errorf("recorded is %+v", data)
 	}

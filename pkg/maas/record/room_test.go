@@ -42,9 +42,7 @@ func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
 			b := newBed(t, interceptor.Funcs{})
 			r, m := b.openCluster()
 			m.Annotations = map[string]string{"other": strings.Repeat("x", others)}
-			if err := r.Write(t.Context(), func(o client.Object) { o.SetAnnotations(m.Annotations) }); err != nil {
-				t.Fatal(err)
-			}
+			b.must(r.Write(t.Context(), func(o client.Object) { o.SetAnnotations(m.Annotations) }))
 			kept := 0
 			for i := range 60 {
 				added, err := r.Add(t.Context(), func() bool { return r.KeepMachine(server(i), time.Now(), time.Hour) })
@@ -93,13 +91,9 @@ func TestTheTextsOfEntriesAreBounded(t *testing.T) {
 func TestNothingIsRecordedOnALaterObjectOfTheName(t *testing.T) {
 	b := newBed(t, interceptor.Funcs{})
 	r, m := b.open()
-	if err := b.client.Delete(t.Context(), m.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.client.Delete(t.Context(), m.DeepCopy()))
 	anew := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: "another"}}
-	if err := b.client.Create(t.Context(), anew); err != nil {
-		t.Fatal(err)
-	}
+	b.must(b.client.Create(t.Context(), anew))
 	for what, write := range map[string]func() error{
 		"stored": func() error { return r.Store(t.Context(), func() { r.Excluded = "abc" }) },
 		"closed": func() error { r.Excluded = "abc"; return r.Close(t.Context()) },
@@ -153,21 +147,15 @@ func TestGivingBackIsRecordedWhereTheMachineIsKept(t *testing.T) {
 	if err != nil || giving.StorageOn("id1") == nil {
 		t.Fatal(giving, err)
 	}
-	if err := other.Store(t.Context(), func() { other.DropKept("id0") }); err != nil {
-		t.Fatal(err)
-	}
-	if err := giving.Store(t.Context(), func() { giving.Excluded = "id1" }); err != nil {
-		t.Fatal(err)
-	}
+	b.must(other.Store(t.Context(), func() { other.DropKept("id0") }))
+	b.must(giving.Store(t.Context(), func() { giving.Excluded = "id1" }))
 	whole, _ = b.openCluster()
 	giving, err = whole.Giving("id1")
 	if err != nil || giving.Excluded != "id1" || len(whole.Kept) != 1 {
 		t.Errorf("%+v, %v; kept: %d", giving.MachineData, err, len(whole.Kept))
 	}
 	other, _ = b.openCluster()
-	if err := other.Store(t.Context(), func() { other.DropKept("id1") }); err != nil {
-		t.Fatal(err)
-	}
+	b.must(other.Store(t.Context(), func() { other.DropKept("id1") }))
 	if err := giving.Store(t.Context(), func() { giving.Enter("releasing", time.Now()) }); err == nil {
 		t.Error("what is not kept any more is given back")
 	}
