@@ -12,13 +12,11 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
@@ -60,10 +58,7 @@ func startAPIServer() (s served, err error) {
 	if _, err := envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{Paths: []string{crds}, ErrorIfPathMissing: true}); err != nil {
 		return s, err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), infrav1.AddToScheme(scheme)); err != nil {
-		return s, err
-	}
+	scheme := allkinds.Scheme()
 	if s.Client, err = client.New(server.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		return s, err
 	}

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 const (
@@ -106,10 +106,7 @@ func TestADrainRetriesReads(t *testing.T) {
 			host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lxd-a"}}
 			host.Status.Evacuation = &infrav1.LXDEvacuationStatus{}
 			conditions.Set(host, metav1.Condition{Type: infrav1.EvacuatedCondition, Status: metav1.ConditionTrue, Reason: infrav1.EvacuatedReason})
-			reads, scheme := 0, runtime.NewScheme()
-			if err := infrav1.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
+			reads, scheme := 0, allkinds.Scheme()
 			h := &lxdHosts{key: client.ObjectKeyFromObject(host)}
 			h.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(host).WithInterceptorFuncs(interceptor.Funcs{Get: func(
 				ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption,

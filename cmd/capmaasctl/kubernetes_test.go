@@ -16,14 +16,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
@@ -65,12 +64,7 @@ func startKubernetes() (k kubernetes, err error) {
 	if err != nil {
 		return k, fmt.Errorf("installing CRDs: %w", err)
 	}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return k, err
-		}
-	}
+	scheme := allkinds.Scheme()
 	k.kubeconfig = filepath.Join(dir, "kubeconfig")
 	if err := server.WriteKubeconfig(k.kubeconfig); err != nil {
 		return k, err

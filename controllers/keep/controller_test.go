@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	testingclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,22 +18,17 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // An error would put off the look at all machines of the cluster, ever longer. While the Cluster is not there, as when a backup is
 // restored, nothing is given back before the MaasCluster is deleted itself.
 func TestAMachineThatCannotBeGivenBackPutsOffNoOther(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	maasCluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Finalizers: []string{infrav1.ClusterFinalizer}, Annotations: map[string]string{
 		infrav1.RecordAnnotation: `{"kept":[{"systemID":"a","machine":"a","givenBack":true},{"systemID":"b","machine":"b","givenBack":true}]}`,
 	}}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(maasCluster).Build()
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(maasCluster).Build()
 	const soon = 2 * time.Second
 	asked := map[string]int{}
 	r := &Reconciler{

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	testingclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // An error would put off the look for all VMs that may be left on the host, ever longer.
@@ -30,12 +30,6 @@ func TestAVMThatCannotBeLookedForPutsOffNoOther(t *testing.T) {
 	t.Parallel()
 	const ownerID, broken = "abcdefghijkl", "broken"
 	now := time.Now()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	left := func(namespace string) record.LeftVM {
 		return record.LeftVM{
 			Namespace: namespace, Machine: "m", OwnerID: ownerID, Hostname: maas.Hostname("m", ownerID), Host: lxd.DirectRef("infra", "lxd-a"),
@@ -53,7 +47,7 @@ func TestAVMThatCannotBeLookedForPutsOffNoOther(t *testing.T) {
 		infrav1.OwnerIDAnnotation: ownerID, clusterv1.PausedAnnotation: "",
 	}}}
 	asked := map[string]int{}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(host, paused).WithInterceptorFuncs(interceptor.Funcs{
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(host, paused).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			var options client.ListOptions
 			options.ApplyOptions(opts)

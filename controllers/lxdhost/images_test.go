@@ -11,9 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -22,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -247,13 +246,7 @@ type imageReconciler struct {
 
 func newImageReconciler(t *testing.T, objects ...client.Object) *imageReconciler {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kubernetes := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	kubernetes := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(objects...).Build()
 	r := &imageReconciler{t: t, recorder: events.NewFakeRecorder(100)}
 	r.Reconciler = &Reconciler{Base: reconciler.Base{Client: kubernetes, Scopes: &scope.Factory{Client: kubernetes, ManagementID: "us"}, Recorder: r.recorder}}
 	r.images.jobs = make(chan func(context.Context), imagesPlanned)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -18,18 +17,13 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // reconcilerOf reads objects.
 func reconcilerOf(t *testing.T, objects ...client.Object) *Reconciler {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, clusterv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}}
+	return &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(objects...).Build()}}
 }
 
 func directHost(certificate *infrav1.LXDClientCertificate) *infrav1.LXDHost {

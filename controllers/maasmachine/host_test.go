@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testingclock "k8s.io/utils/clock/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -24,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // What a host cluster refuses, with its policies and webhooks, does not hold the machine for ever: its power is cut, as
@@ -98,12 +98,8 @@ func TestAHostClusterIsGoneOnlyAfterAWhile(t *testing.T) {
 			l.maas = &maas.Machine{SystemID: "abc", PowerState: maas.PowerOff}
 			l.Machine.Cluster = &scope.Cluster{Cluster: &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hosts"}}}
 			l.Machine.Machine = &clusterv1.Machine{Status: clusterv1.MachineStatus{NodeRef: clusterv1.MachineNodeReference{Name: node.Name}}}
-			scheme := runtime.NewScheme()
-			if err := clusterv1.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
 			r := &Reconciler{
-				Base:         reconciler.Base{Clock: clock, Client: fake.NewClientBuilder().WithScheme(scheme).Build()},
+				Base:         reconciler.Base{Clock: clock, Client: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).Build()},
 				ClusterCache: clustercache.NewFakeClusterCache(workload, client.ObjectKey{Namespace: "ns", Name: "hosts"}),
 			}
 			for _, step := range []struct {

@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // A provider ID proves an earlier deployment only together with the system id, which is recorded before it.
@@ -56,12 +55,9 @@ func TestBlocker(t *testing.T) {
 
 // A Machine that was made again under its name gets a MaasMachine of its own: the former one's takes nothing for it.
 func TestTheMaasMachineOfAFormerMachineWaits(t *testing.T) {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clusterv1.AddToScheme(scheme))
-	utilruntime.Must(infrav1.AddToScheme(scheme))
 	again := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", UID: "again"}, Spec: clusterv1.MachineSpec{ClusterName: "c"}}
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}}
-	r := &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(again, cluster).Build()}}
+	r := &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(again, cluster).Build()}}
 	for uid, want := range map[types.UID]bool{"again": true, "former": false} {
 		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "m", OwnerReferences: ownedBy("Machine", "m", uid)}}
 		got, err := r.owners(t.Context(), m)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -15,15 +14,12 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 func TestWaitForADeadHostContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := infrav1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	r := &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10)}, HostUnreachableTimeout: time.Minute}
+	r := &Reconciler{Base: reconciler.Base{Client: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).Build(), Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10)}, HostUnreachableTimeout: time.Minute}
 	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{DynamicLXD: true}}
 	why := lxd.Presence{State: lxd.Unreachable, Host: "h", After: time.Second, Why: &maas.Error{Kind: maas.Unavailable}}
 	began := time.Now()

@@ -12,12 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // second is a time in the past, n seconds after some point.
@@ -33,17 +33,13 @@ func condition(kind, reason string, since int64) metav1.Condition {
 
 func metricsOf(t *testing.T, leading bool, filter string, objects ...client.Object) []string {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := infrav1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	leads := make(chan struct{})
 	if leading {
 		close(leads)
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(&Collector{
-		Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Leading: leads, Logger: logr.Discard(), WatchFilter: filter,
+		Reader: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(objects...).Build(), Leading: leads, Logger: logr.Discard(), WatchFilter: filter,
 	})
 	families, err := registry.Gather()
 	if err != nil {

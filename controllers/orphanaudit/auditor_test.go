@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // The manager's credentials can be limited to certain namespaces, so that no cluster uses its MAAS any more. Machines
@@ -32,15 +31,11 @@ func TestTheManagersOwnMAASIsAuditedForAnyNamespaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	scheme := runtime.NewScheme()
-	if err := infrav1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	for name, namespaces := range map[string][]string{"for all": nil, "for some": {"infra"}} {
 		registry := startRegistry(t)
 		auditor := &Auditor{
 			Base: reconciler.Base{
-				Client: fake.NewClientBuilder().WithScheme(scheme).Build(),
+				Client: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).Build(),
 				Scopes: &scope.Factory{Registry: registry, Manager: scope.ManagerCredentials{Dir: dir, Namespaces: namespaces}},
 			},
 		}

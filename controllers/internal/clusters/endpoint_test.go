@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -23,6 +22,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // testNow is a time that a record can hold.
@@ -156,7 +156,7 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 			members:       []member{{name: "1", draining: true}, {name: "2"}}, current: []string{"10.0.0.1"}, want: []string{"10.0.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			builder := fake.NewClientBuilder().WithScheme(newScheme(t))
+			builder := fake.NewClientBuilder().WithScheme(allkinds.Scheme())
 			var machines []infrav1.MaasMachine
 			for _, m := range tc.members {
 				machine, maasMachine := m.objects()
@@ -179,7 +179,7 @@ func TestWhoIsInTheEndpoint(t *testing.T) {
 }
 
 func TestTheEndpointStaysWhileKubernetesCannotBeRead(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("down")
 		},
@@ -211,7 +211,7 @@ const claimed = "66"
 func isShown(m *infrav1.MaasMachine, _ string) bool { return m.Name != claimed }
 
 func TestEndpointAddresses(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(newScheme(t)).Build()
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).Build()
 	machine := func(name string, change ...func(*infrav1.MaasMachine)) infrav1.MaasMachine {
 		m := infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{clusterv1.MachineControlPlaneLabel: ""}}}
 		m.Spec.ProviderID = "maas-lxd://z/" + name
@@ -257,15 +257,4 @@ func TestEndpointAddresses(t *testing.T) {
 			}
 		})
 	}
-}
-
-func newScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return scheme
 }

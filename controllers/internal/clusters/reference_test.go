@@ -7,13 +7,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 const (
@@ -63,10 +62,8 @@ func TestOwnersAreClusterAPIs(t *testing.T) {
 
 // An object that was made again under a name is not the owner that the former one was.
 func TestAnOwnerIsTheObjectThatTheReferenceWasMadeFor(t *testing.T) {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clusterv1.AddToScheme(scheme))
 	named := metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "now"}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&clusterv1.Machine{ObjectMeta: named}, &clusterv1.Cluster{ObjectMeta: named}).Build()
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(&clusterv1.Machine{ObjectMeta: named}, &clusterv1.Cluster{ObjectMeta: named}).Build()
 	for name, tc := range map[string]struct {
 		group, owner string
 		uid          types.UID

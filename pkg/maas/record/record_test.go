@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
@@ -43,13 +43,9 @@ func (b *bed) must(err error) {
 
 func newBed(t *testing.T, funcs interceptor.Funcs) *bed {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := infrav1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", UID: "uid"}}
 	keeps := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default", UID: "cluster"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(m, keeps).WithInterceptorFuncs(funcs).Build()
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(m, keeps).WithInterceptorFuncs(funcs).Build()
 	return &bed{t, c, &Records{Client: c}}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -29,25 +28,15 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
-func hostScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, infrav1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return scheme
-}
-
 func hostFactory(t *testing.T, objects ...client.Object) *Factory {
 	t.Helper()
 	f := &Factory{
-		Client: fake.NewClientBuilder().WithScheme(hostScheme(t)).WithObjects(objects...).Build(), Manager: ManagerCredentials{Dir: t.TempDir()},
+		Client: fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(objects...).Build(), Manager: ManagerCredentials{Dir: t.TempDir()},
 		Registry: inventory.NewRegistry(inventory.Options{
 			ActiveInterval: time.Hour, IdleInterval: time.Hour, Notify: func(string) {}, Logger: testr.New(t),
 		}),
@@ -259,7 +248,7 @@ const lookedAt = 200
 // counting is a client that counts how often Secrets are read.
 func counting(t *testing.T, reads *atomic.Int32, objects ...client.Object) client.Client {
 	t.Helper()
-	return fake.NewClientBuilder().WithScheme(hostScheme(t)).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	return fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if _, is := object.(*corev1.Secret); is {
 				reads.Add(1)
