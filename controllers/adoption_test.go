@@ -95,8 +95,7 @@ func TestAnEndpointThatTheClusterHasIsMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, func(w *world) { w.clusterEndpoint = clusterv1.APIEndpoint{Host: tc.host, Port: 7443} })
-			cluster := w.newCluster(tc.change)
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster(tc.change)
 			if reason := conditions.GetReason(cluster, infrav1.DNSReadyCondition); reason != tc.want {
 				t.Errorf("DNSReady is %s, want %s", reason, tc.want)
 			}
@@ -110,9 +109,7 @@ func TestAnEndpointThatTheClusterHasIsMade(t *testing.T) {
 // The endpoint that clients used before is kept up to date.
 func TestTheRecordOfAClusterThatGotAnotherEndpoint(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	first := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.eventually(first, "in DNS", func() bool { return first.Status.DNSAttached })
 	w.patchCluster(map[string]any{"controlPlaneEndpoint": map[string]any{"host": "api.example.com", "port": 6443}})
@@ -141,8 +138,7 @@ func TestTheEndpointOfAnAdoptedControlPlaneStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
 	endpoint := cluster.Spec.ControlPlaneEndpoint

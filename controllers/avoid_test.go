@@ -59,7 +59,7 @@ func TestAMachineWhoseDeploymentTookTooLongIsNotTheNextOne(t *testing.T) {
 		w.deployTimeout = time.Second
 		w.region += "timings: {deploy: 100000h}\n"
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
 	w.assessed(first, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
 	hung := first.Spec.SystemID
@@ -86,9 +86,7 @@ func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 	for _, failed := range []string{"metal-a", "metal-b"} {
 		t.Run(failed, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			service, _ := w.machineService(cluster)
 			for _, m := range w.maas.Machines() {
 				if !strings.HasPrefix(m.Hostname, "metal-") {
@@ -99,8 +97,7 @@ func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 					service.Quarantine.Remember(&maas.Machine{SystemID: m.SystemID, Hostname: m.Hostname}, quarantine.Cause{By: "another user"})
 				}
 			}
-			m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-			w.deployed(m)
+			m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 			if m.Status.Hostname == failed {
 				t.Error("the machine that failed was kept")
 			}

@@ -60,8 +60,7 @@ func TestAVMOfAComposeThatMAASGaveUpIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			w.hostsLose(true)
 			if !tc.failed {
 				w.fault(busy("compose"))
@@ -101,9 +100,8 @@ func TestMAASWithoutVMHostsAnyMore(t *testing.T) {
 	}
 	t.Run("a machine of a host cluster", func(t *testing.T) {
 		w := newWorld(t)
-		w.provisioned(w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }))
-		m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-		w.deployed(m)
+		w.provisionedCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true })
+		m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{})
 		noHosts(w)
 		w.delete(m)
 	})

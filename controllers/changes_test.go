@@ -19,8 +19,7 @@ import (
 // Another manager has acquired a machine between this manager's read and its request.
 func TestAManagerThatStoodStillBeforeItsNoteTakesNoSecondMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	machines := w.maas.Machines()
 	slices.Reverse(machines) // MAAS would give the first one.
 	taken := machines[slices.IndexFunc(machines, func(m simulator.MachineSnapshot) bool { return m.Status == "Ready" })]

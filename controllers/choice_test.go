@@ -22,8 +22,7 @@ func TestAMachineThatWasAllocatedBeforeAnotherOneWasNamedIsGivenBack(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.settleTime = 3 * time.Second })
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t, func(w *world) { w.settleTime = 3 * time.Second })
 			before := w.maas.State()
 			allocated, goOn := make(chan string, 1), make(chan struct{})
 			var once sync.Once
@@ -72,8 +71,7 @@ func TestAMachineOfChoiceIsTakenWhenItIsAsBefore(t *testing.T) {
 		for by, another := range map[string]bool{"this manager": false, "another manager": true} {
 			t.Run(name+" by "+by, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
-				w.provisioned(w.newCluster())
+				w, _ := clusterWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
 				other := w
 				if another {
 					other = newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
@@ -81,8 +79,7 @@ func TestAMachineOfChoiceIsTakenWhenItIsAsBefore(t *testing.T) {
 				}
 				before, id := w.maas.State(), w.named("server")
 				storage := w.storageOf(id)
-				first := w.newMachine("first", false, spec)
-				w.deployed(first)
+				first := w.deployedMachine("first", false, spec)
 				second := other.newMachine("second", false, infrav1.MaasMachineSpec{SystemID: id})
 				other.refused(second, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
 				// Until that is settled, nothing is undone.

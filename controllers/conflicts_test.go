@@ -68,11 +68,9 @@ func conflictingWorld(t *testing.T, change ...func(*world)) (w *world, conflicts
 func (w *world) liveThrough(conflicts *atomic.Int64, spec infrav1.MaasMachineSpec, names ...string) {
 	w.t.Helper()
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	for _, name := range names {
-		m := w.newMachine(name, true, spec)
-		w.deployed(m)
+		m := w.deployedMachine(name, true, spec)
 		w.delete(m)
 	}
 	w.deleteCluster(cluster)

@@ -51,10 +51,8 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 // rotates gives a cluster a wrong key, and then a good one.
 func (w *world) rotates() {
 	w.t.Helper()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp", true, vm)
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("cp", true, vm)
 	w.eventually(m, "it is attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
 	lost := func(object conditions.Getter, condition string) func() bool {
 		return func() bool {
@@ -99,10 +97,8 @@ func TestCredentialsThatLeadToAnotherMAASLoseNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, withOtherUser(false))
 			home, homeURL, before := w.maas, w.maasURL, w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
-			m := w.newMachine("cp", true, tc.spec)
-			w.deployed(m)
+			cluster := w.provisionedCluster()
+			m := w.deployedMachine("cp", true, tc.spec)
 			w.eventually(m, "it is attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
 
 			tc.lead(w)
@@ -133,8 +129,7 @@ func TestCredentialsThatLeadToAnotherMAASLoseNothingWithoutAMaasMachine(t *testi
 	t.Parallel()
 	w := newWorld(t)
 	home, homeURL, before := w.maas, w.maasURL, w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	w.keepsServer(infrav1.MaasMachineSpec{})
 	w.setEndpoint(w.startMAAS())
 	w.eventually(cluster, "the cluster reports it", func() bool {
@@ -169,8 +164,7 @@ func TestMAASUnderAnotherNameIsFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			before := w.maas.State()
-			cluster := w.newCluster(tc.choose)
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster(tc.choose)
 			var m *infrav1.MaasMachine
 			if tc.machine != nil {
 				m = w.newMachine("m", false, *tc.machine)

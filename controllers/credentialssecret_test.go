@@ -84,8 +84,7 @@ func TestTheCredentialsOfANamespaceGoLast(t *testing.T) {
 	w := newWorld(t)
 	before := w.maas.State()
 	calls := w.heldWheneverMAASIsChanged("maas")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	virtual, metal := w.newMachine("cp-0", true, vm), w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 	w.deployed(virtual)
 	w.deployed(metal)
@@ -115,10 +114,8 @@ func TestTheSecretsOfAnLXDHostGoLast(t *testing.T) {
 	before := w.maas.State()
 	ofMAAS := w.another("of-the-host")
 	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.MAASCredentialsRef.Name = ofMAAS.Name })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("cp-0", true, vm)
 	ofLXD := w.secret(host.Spec.CredentialsRef.Name)
 	for _, secret := range []*corev1.Secret{ofMAAS, ofLXD} {
 		w.eventually(secret, "held", func() bool { return isHeld(secret) })
@@ -140,8 +137,7 @@ func TestASecretThatNoClusterNamesIsFree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other := w.another("other")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	if !isHeld(w.secret("maas")) || isHeld(w.secret("other")) {
 		t.Error("the Secret that the MaasCluster names is not held, or another one is")
 	}
@@ -166,9 +162,7 @@ func TestASecretThatNoClusterNamesIsFree(t *testing.T) {
 // others stay.
 func TestASecretIsFreedByTheNextManager(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	secret := w.secret("maas")
 	controllerutil.AddFinalizer(secret, "example.com/other")
 	w.must(w.client.Update(t.Context(), secret))
@@ -188,9 +182,7 @@ func TestASecretIsFreeAfterAMove(t *testing.T) {
 	for name, movesToo := range map[string]bool{"with the Secret": true, "without it": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			w.setPaused(cluster, true)
 			secret := w.secret("maas")
 			if !isHeld(secret) {
@@ -227,9 +219,7 @@ func (w *world) moveAway(object client.Object) {
 // The Secret of a paused cluster is not held, because the cluster may be being moved.
 func TestNothingIsHeldForAPausedCluster(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	w.setPaused(cluster, true)
 	other := w.another("other")
 	w.setCredentials(cluster, "other")

@@ -26,7 +26,7 @@ func TestADeviceIsNotTakenByItsID(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	before := w.maas.State()
 	m := w.newMachine("md-0", false, vm) // MAAS's DNS has no record for it.
 	w.deployed(m)
@@ -55,7 +55,7 @@ func TestADeviceThatPeopleChangedInMAAS(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	change := func(m *infrav1.MaasMachine, method string, values url.Values) {
 		w.maasCall(method, "devices/"+m.Spec.SystemID+"/", values)
 	}
@@ -70,8 +70,7 @@ func TestADeviceThatPeopleChangedInMAAS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.maas.State()
-			m := w.newMachine("cp-"+name, false, vm)
-			w.deployed(m)
+			m := w.deployedMachine("cp-"+name, false, vm)
 			hostname, address := m.Status.Hostname, m.Status.Addresses[0]
 			tc.do(m)
 			if tc.holds {
@@ -106,7 +105,7 @@ func TestADeviceThatIsRenamedBeforeItIsRecorded(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	before := w.maas.State()
 	for _, deleted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deleted %v", deleted), func(t *testing.T) {
@@ -160,9 +159,8 @@ func TestAnIDThatAppearsWhileAVMIsMade(t *testing.T) {
 		})
 	})
 	w.addLXDHost(behind, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
-	theirs := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-	w.deployed(theirs)
+	w.provisionedCluster()
+	theirs := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{})
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, vm)
 	write <- func() {
@@ -192,8 +190,7 @@ func TestAVMThatAnLXDHostRefusedIsMadeOnAVMHost(t *testing.T) {
 	mirrored := w.lxdHost(w.hostName("lxd-a"))
 	w.hostSays(mirrored, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	w.change(mirrored, func(s *infrav1.LXDHostSpec) { s.Unschedulable = true })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w.provisionedCluster()
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-a" }))
 	w.eventually(m, "refused", func() bool { return len(w.devices()) == 1 })
 	w.change(mirrored, func(s *infrav1.LXDHostSpec) { s.Unschedulable = false })

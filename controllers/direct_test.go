@@ -64,7 +64,7 @@ func TestAVMWithoutNameServersIsNotMade(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts, func(w *world) { w.region = strings.Replace(w.region, "dns_servers: [10.77.0.1]", "dns_servers: []", 1) })
 	host := w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	m := w.newMachine("cp-0", true, vm)
 	w.eventually(m, "refused", func() bool {
 		c := conditions.Get(m, infrav1.LXDHostSelectedCondition)
@@ -130,8 +130,7 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	before := w.maas.State()
 	w.maas.ResetCalls()
 
@@ -197,12 +196,10 @@ func TestLostAnswersOnAnLXDHost(t *testing.T) {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
 			w := newWorld(t, withLXDHosts)
 			w.addLXDHost(server, "host-a", "zone-a")
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster()
 			before := w.maas.State()
 			lost := w.loseEachCallOnce(phase)
-			m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
-			w.deployed(m)
+			m := w.deployedMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 			if got := server.VMs(t); len(got) != 1 || len(w.devices()) != 1 {
 				t.Errorf("LXD has %v, MAAS has %+v", got, w.devices())
 			}
@@ -229,8 +226,7 @@ func TestAMachineThatClaimsToBeOurVMIsNotAdopted(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	owner := cluster.Annotations[infrav1.OwnerIDAnnotation]
 	name := maas.Hostname("cp-0", owner)
 	w.maasCall(http.MethodPost, "machines/", url.Values{
@@ -268,11 +264,9 @@ func TestAVMIsDeletedWhenItsLXDHostIsBack(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	before := w.maas.State()
-	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.must(errors.Join(server.Daemon.Kill(), w.client.Delete(t.Context(), m)))
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.VMHostUnreachableReason)
 	if w.deviceOf(m) == nil {
@@ -299,10 +293,8 @@ func TestAVMWaitsForTheMAASOfItsLXDHost(t *testing.T) {
 	}
 	w.create(secret)
 	w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) { h.Spec.MAASCredentialsRef.Name = secret.Name })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("cp-0", true, vm)
 	name := func(endpoint string) {
 		t.Helper()
 		patch := client.RawPatch(client.Merge.Type(), fmt.Appendf(nil, `{"stringData": {"endpoint": %q}}`, endpoint))
@@ -335,10 +327,8 @@ func TestAVMThatIsFoundThroughAnotherLXDHostStays(t *testing.T) {
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server, "host-a", "zone-a")
 	w.addLXDHost(server, "host-b", "zone-a", func(h *infrav1.LXDHost) { h.Spec.Unschedulable = true })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("cp-0", true, vm)
 	before := server.VMs(t)
 	for _, name := range []string{"host-b", "gone"} { // The other one is asked; or nobody can ever be asked.
 		one, other := w.namespace+"/host-a", w.namespace+"/"+name
@@ -395,8 +385,7 @@ func testSpareVM(t *testing.T, said *api.Operation) {
 	})
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(behind, "host-a", "zone-a")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, vm)
 	w.eventually(m, "made in LXD", func() bool { return len(first.VMs(t)) == 1 })
@@ -459,9 +448,8 @@ func TestALostDeletionOfAVMHoldsItsName(t *testing.T) {
 			lost := &losing{phase: phase}
 			w := newWorld(t, withLXDHosts, func(w *world) { w.settleTime = time.Hour })
 			w.addLXDHost(server.Behind(t, lost.between), "host-a", "zone-a")
-			w.provisioned(w.newCluster())
-			m := w.newMachine(fmt.Sprintf("cp-%v", phase), true, vm)
-			w.deployed(m)
+			w.provisionedCluster()
+			m := w.deployedMachine(fmt.Sprintf("cp-%v", phase), true, vm)
 			w.beginDeletion(m)
 			w.eventually(m, "waiting for what its host may still do", func() bool {
 				return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.VerifyingVMReason
@@ -493,8 +481,7 @@ func TestNoVMIsMadeWhileOneOfItsNameMayBeDeleted(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts, func(w *world) { w.settleTime = time.Hour })
 	host := w.addLXDHost(server, "host-a", "zone-a")
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	id := cluster.Annotations[infrav1.OwnerIDAnnotation]
 	text := recordText(t, record.HostData{
 		Calls: record.Calls{Pending: []record.Pending{{Op: record.DeleteVM, At: metav1.Now()}}},
@@ -508,8 +495,7 @@ func TestNoVMIsMadeWhileOneOfItsNameMayBeDeleted(t *testing.T) {
 	w.eventually(m, "waiting", func() bool {
 		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
 	})
-	other := w.newMachine("md-0", false, vm)
-	w.deployed(other)
+	other := w.deployedMachine("md-0", false, vm)
 	if got := server.VMs(t); len(got) != 1 {
 		t.Errorf("LXD has %v", got)
 	}
@@ -526,7 +512,7 @@ func TestAVMThatLXDRefusedKeepsItsAddress(t *testing.T) {
 	var accepts atomic.Bool
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(server.Behind(t, refusing(&accepts)), "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	before := w.maas.State()
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.NoHostAvailableReason)
@@ -554,9 +540,8 @@ func TestAVMThatLXDCantDeleteIsNotLeft(t *testing.T) {
 	}))
 	w := newWorld(t, withLXDHosts)
 	w.addLXDHost(behind, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	w.provisionedCluster()
+	m := w.deployedMachine("cp-0", true, vm)
 	deletes.Store(false)
 	w.beginDeletion(m)
 	w.eventually(m, "told that LXD can't delete it", func() bool {

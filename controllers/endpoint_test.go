@@ -28,9 +28,7 @@ func TestTheFirstControlPlaneIsReplacedBeforeItJoins(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			// Another machine: the record's link to a released one would be in use again when it is deployed again.
 			spec.FailureDomain = "zone-a"
 			first := w.newMachine("cp-0", true, spec)
@@ -95,9 +93,7 @@ func (w *world) switches(m *infrav1.MaasMachine, on bool) {
 // Workers are never in it.
 func TestPowerOfControlPlanes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	first, second, both := w.pair(cluster)
 	w.node("md-0", false, infrav1.MaasMachineSpec{})
 	w.maas.ResetCalls()
@@ -131,9 +127,7 @@ func (w *world) offFor(m *infrav1.MaasMachine, passed time.Duration) {
 // A control plane leaves the record when its drain begins, not when its machine is released.
 func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	first, second, _ := w.pair(cluster)
 	machine := &clusterv1.Machine{}
 	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(first), machine))
@@ -150,9 +144,7 @@ func TestADrainedControlPlaneLeavesTheEndpoint(t *testing.T) {
 // another user's machine.
 func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	first, second, both := w.pair(cluster)
 	w.maas.SetHook(func(call simulator.Call, _ simulator.Phase) error {
 		if call.Method != http.MethodGet && strings.HasPrefix(call.Endpoint, "dnsresources") {
@@ -175,9 +167,7 @@ func TestAControlPlaneIsKeptUntilItHasLeftTheEndpoint(t *testing.T) {
 // does not change when that is.
 func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	first, second, both := w.pair(cluster)
 	w.switches(first, false)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
@@ -197,10 +187,8 @@ func TestTheEndpointWithoutAControlPlaneLeadsToNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = contested })
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("cp-0", true, infrav1.MaasMachineSpec{})
 	w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
 	w.delete(m)
 	w.await("MAAS has no record", cluster, func(ctx context.Context) bool {

@@ -192,8 +192,7 @@ func (w *world) isKept(name string) {
 // Two hosts that are emptied at once never take two Machines of one control plane.
 func TestHostsAreEvacuated(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withEvacuation)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withEvacuation)
 	a, b := w.lxdHost(w.hostName("lxd-a")), w.lxdHost(w.hostName("lxd-b"))
 	p := w.newPlane(3, "zone-a", "zone-b", "zone-c")
 	p.zone = "zone-c"
@@ -247,8 +246,7 @@ func (p *plane) hostGoes(host *infrav1.LXDHost, what string, done func(context.C
 // A VM host whose machine is being deleted, here or by another management cluster, is emptied: nobody need ask for it.
 func TestAVMHostWhoseMachineGoesIsEmptied(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withEvacuation)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withEvacuation)
 	host := w.lxdHost(w.hostName("lxd-a"))
 	p := w.newPlane(3, "zone-a", "zone-b", "zone-c")
 	p.zone = "zone-c"
@@ -270,7 +268,7 @@ func TestAnLXDHostThatIsDeletedIsEmptied(t *testing.T) {
 	}
 	host := w.addLXDHost(a, "host-a", "zone-a", roomy)
 	w.addLXDHost(b, "host-b", "zone-b", roomy)
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	p := w.newPlane(3, "zone-a", "zone-b", "zone-b")
 	p.zone = "zone-b"
 	w.domains("zone-b")
@@ -284,8 +282,7 @@ func TestAnLXDHostThatIsDeletedIsEmptied(t *testing.T) {
 // What a person takes back stops: what is on its way goes, and nothing else.
 func TestAnEvacuationThatIsTakenBackStops(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withEvacuation)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withEvacuation)
 	host := w.lxdHost(w.hostName("lxd-a"))
 	p := w.newPlane(3, "zone-a", "zone-a", "zone-b")
 	w.domains("zone-b", "zone-c")
@@ -307,8 +304,7 @@ func TestAnEvacuationThatIsTakenBackStops(t *testing.T) {
 // The only Machine of a control plane leaves after its successor was made, which is the control plane's business.
 func TestAControlPlaneOfOneIsRolledOut(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withEvacuation)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withEvacuation)
 	host := w.lxdHost(w.hostName("lxd-a"))
 	p := w.newPlane(1, "zone-a")
 	w.domains("zone-b")
@@ -342,8 +338,7 @@ func TestAControlPlaneOfOneIsRolledOut(t *testing.T) {
 // What can't leave says why, and is not touched.
 func TestVMsThatCannotLeave(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withEvacuation)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withEvacuation)
 	host := w.lxdHost(w.hostName("lxd-a"))
 	set := w.newMachineSet("md", 2)
 	var vms []*infrav1.MaasMachine
@@ -394,7 +389,7 @@ func TestAVMThatCannotBeLookedAtHoldsUpNoHost(t *testing.T) {
 			})
 		}
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	host := w.lxdHost(w.hostName("lxd-a"))
 	p := w.newPlane(1, "zone-a")
 	w.patchPlane(p, func(o map[string]any) error {
@@ -424,8 +419,7 @@ func (w *world) newMachineSet(name string, replicas int32) *clusterv1.MachineSet
 // Without the right to, nothing is replaced, and the host says what is missing.
 func TestEvacuationMustBeEnabled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.hostInterval = readOften })
 	empty, host := w.lxdHost(w.hostName("lxd-b")), w.lxdHost(w.hostName("lxd-a"))
 	w.newPlane(1, "zone-a")
 	for _, h := range []*infrav1.LXDHost{empty, host} {

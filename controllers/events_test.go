@@ -13,8 +13,7 @@ import (
 // What is told of a machine names it as people know it: by its name in MAAS, and a VM with its host.
 func TestEventsNameMachines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	metal, composed := w.newMachine("metal", false, infrav1.MaasMachineSpec{}), w.newMachine("vm", false, vm)
 	w.deployed(metal)
 	w.deployed(composed)

@@ -66,11 +66,9 @@ func TestAnotherManagerGetsAMachineOnlyWhenItIsAsBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer })
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 			storage := w.storageOf(w.maas.Machines()[0].SystemID)
-			m := w.newMachine("m", false, spec)
-			w.deployed(m)
+			m := w.deployedMachine("m", false, spec)
 			id := m.Spec.SystemID
 
 			other := newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
@@ -134,8 +132,7 @@ func TestNothingIsChangedOnAMachineBeforeItsNote(t *testing.T) {
 			}
 			t.Run(what+": "+name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, func(w *world) { w.region = oneServer })
-				w.provisioned(w.newCluster())
+				w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 				before, id := w.maas.State(), w.maas.Machines()[0].SystemID
 				w.fault(fault)
 				w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
@@ -145,8 +142,7 @@ func TestNothingIsChangedOnAMachineBeforeItsNote(t *testing.T) {
 					}
 					return nil
 				})
-				m := w.newMachine("m", false, spec)
-				w.deployed(m)
+				m := w.deployedMachine("m", false, spec)
 				w.maas.SetHook(nil)
 				w.beginDeletion(m)
 				w.restart()
@@ -160,11 +156,9 @@ func TestNothingIsChangedOnAMachineBeforeItsNote(t *testing.T) {
 // The object has another UID then. It ends what it began before.
 func TestAMachineThatIsMovedWhileItIsExcludedIsIncluded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 	before := w.maas.State()
-	m := w.newMachine("m", false, infrav1.MaasMachineSpec{Interfaces: bonded})
-	w.deployed(m)
+	m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{Interfaces: bonded})
 	undo := simulator.Fault{Method: http.MethodDelete, Endpoint: "nodes/{id}/interfaces/{iface}/", Status: http.StatusServiceUnavailable}
 	w.fault(undo)
 	w.beginDeletion(m)
@@ -204,13 +198,11 @@ func TestAllThatAnotherObjectLeftIsUndone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer })
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 			w.refuseTags() // Otherwise MAAS allocates no machine that is excluded.
 			before := w.maas.State()
 			storage := w.storageOf(w.maas.Machines()[0].SystemID)
-			first := w.newMachine("first", false, spec)
-			w.deployed(first)
+			first := w.deployedMachine("first", false, spec)
 			asked, released, got := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			begins, ends := sync.OnceFunc(func() { close(asked) }), sync.OnceFunc(func() { close(got) })
 			w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {

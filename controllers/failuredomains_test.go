@@ -53,8 +53,7 @@ func domainsText(cluster *infrav1.MaasCluster) (text []string) {
 func TestControlPlanesWaitForZonesThatAreGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cluster := w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a"} })
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster(func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a"} })
 	w.patch(cluster, func() { cluster.Spec.FailureDomains = []string{"zone-y", "zone-z"} })
 	w.eventually(cluster, "without its zones", func() bool {
 		return conditions.GetReason(cluster, infrav1.FailureDomainsReadyCondition) == infrav1.ZonesNotFoundReason
@@ -67,9 +66,7 @@ func TestControlPlanesWaitForZonesThatAreGone(t *testing.T) {
 // The manager may not read control planes of all kinds.
 func TestFailureDomainsFollowTheMachinesOfAnUnknownControlPlane(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	w.template("control-plane", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{VMHost: "lxd-b"} }))
 	m := w.newMachine("cp", true, vm)
 	w.patch(m, func() { m.Annotations = map[string]string{clusterv1.TemplateClonedFromNameAnnotation: "control-plane"} })
@@ -83,12 +80,9 @@ func TestFailureDomainsFollowTheMachinesOfAnUnknownControlPlane(t *testing.T) {
 // A replacement must not be sent to a zone whose only host failed together with a control plane.
 func TestAZoneIsNoFailureDomainWhileItsHostDoesNotRespond(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	w.controlPlane(vm)
-	m := w.newMachine("cp", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-b" }))
-	w.deployed(m)
+	m := w.deployedMachine("cp", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.FailureDomain = "zone-b" }))
 	able := func(zones ...string) func() bool {
 		return func() bool {
 			var got []string

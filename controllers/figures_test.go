@@ -34,7 +34,7 @@ type life struct {
 func TestFiguresOfLives(t *testing.T) {
 	w := measuredWorld(t)
 	w.servePools()
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.61"))
 	metal := infrav1.MaasMachineSpec{}
 	for _, l := range []life{
@@ -58,7 +58,7 @@ func TestFiguresOfAVMOnAnLXDHost(t *testing.T) {
 	server := directhost.Start(t)
 	w := measuredWorld(t, withLXDHosts, func(w *world) { w.between = w.conflictOnce })
 	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	w.measure(life{subject: "VM through LXD", spec: vm})
 }
 

@@ -42,9 +42,8 @@ func TestHardwareOfAMachine(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.region = strings.Replace(region, "disks: [100]}", "disks: [100, 480], hardware: {system_vendor: Acme, system_product: R1, system_serial: A-17}}", 1)
 	})
-	w.provisioned(w.newCluster())
-	m := w.newMachine("metal", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
+	w.provisionedCluster()
+	m := w.deployedMachine("metal", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	w.hardwareIs(m, metav1.ConditionTrue, infrav1.TestsPassedReason)
 	found := m.Status.Hardware
 	if found == nil || found.Cores != 8 || found.Memory != 16384 || found.Vendor != "Acme" || found.Product != "R1" || found.Serial != "A-17" ||
@@ -73,7 +72,7 @@ func TestTheHardwareOfSomebodysMachineIsNotTold(t *testing.T) {
 	w := newWorld(t, withOtherUser(true), func(w *world) {
 		w.region = strings.Replace(w.region, "disks: [100]}", "disks: [100], hardware: {system_serial: A-17}}", 1)
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	other, id := w.as(otherKey), w.named("metal-a")
 	theirs, err := other.AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{AgentName: "juju", SystemID: id})
 	if err != nil {

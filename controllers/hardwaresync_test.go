@@ -72,19 +72,16 @@ func TestAMachineThatReportedItselfIsGivenBackAsItWas(t *testing.T) {
 		"a bond":               {HardwareSync: true, Interfaces: bonded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			before := w.metalState()
 			spec.FailureDomain = "zone-a"
-			m := w.newMachine("first", false, spec)
-			w.deployed(m)
+			m := w.deployedMachine("first", false, spec)
 			if spec.Interfaces == nil {
 				w.reportsItself(m)
 			}
 			w.delete(m)
 			w.sameMetal(before)
-			next := w.newMachine("next", false, infrav1.MaasMachineSpec{SystemID: m.Spec.SystemID})
-			w.deployed(next)
+			next := w.deployedMachine("next", false, infrav1.MaasMachineSpec{SystemID: m.Spec.SystemID})
 			if got := w.metal(next.Spec.SystemID).Addresses; len(got) != 1 || got[0].String() == virtualIP || w.inUse(virtualIP) {
 				t.Errorf("the next machine comes up with %v", got)
 			}
@@ -95,11 +92,9 @@ func TestAMachineThatReportedItselfIsGivenBackAsItWas(t *testing.T) {
 // A report may arrive when the release has already begun.
 func TestAMachineThatReportsItselfAtTheLastMomentIsExcluded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	before := w.metalState()
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{HardwareSync: true})
-	w.deployed(m)
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{HardwareSync: true})
 	reported, tagged := false, false
 	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
 		if call.Op == "release" && call.SystemID == m.Spec.SystemID && phase == simulator.Before && !reported {
@@ -120,10 +115,8 @@ func TestAMachineThatReportsItselfAtTheLastMomentIsExcluded(t *testing.T) {
 // The addresses of pods and services are not the machine's.
 func TestTheAddressesOfAMachineThatReportsItselfAreThoseOfItsNetwork(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{HardwareSync: true})
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{HardwareSync: true})
 	w.reportsItself(m)
 	w.eventually(m, "it has what it reported", func() bool { return slices.Contains(w.internal(m), virtualIP) })
 	for _, address := range w.internal(m) {
@@ -152,7 +145,7 @@ func TestWhatTheSpecShowsToBeImpossibleTakesNoMachine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.provisioned(w.newCluster(at(virtualIP)))
+			w.provisionedCluster(at(virtualIP))
 			before := w.maas.State()
 			m := w.newMachine("m", test.controlPlane, test.spec)
 			w.refused(m, infrav1.MachineDeployedCondition, infrav1.SpecImpossibleReason)
@@ -176,17 +169,14 @@ func TestAMachineThatGotNoCrashDumpsIsReported(t *testing.T) {
 			w := newWorld(t, func(w *world) {
 				w.version, w.region = version, strings.Replace(region, "names: [metal-a], zone: zone-a, cores: 8", "names: [metal-a], zone: zone-a, cores: 3", 1)
 			})
-			w.provisioned(w.newCluster())
-			m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{KernelCrashDump: true, FailureDomain: "zone-a"})
-			w.deployed(m)
+			w.provisionedCluster()
+			m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{KernelCrashDump: true, FailureDomain: "zone-a"})
 			w.eventsOf(m, "NoKernelCrashDump", "spec.kernelCrashDump")
 		})
 	}
 	t.Run("large enough", func(t *testing.T) {
-		w := newWorld(t)
-		w.provisioned(w.newCluster())
-		m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{KernelCrashDump: true, FailureDomain: "zone-a"})
-		w.deployed(m)
+		w, _ := clusterWorld(t)
+		m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{KernelCrashDump: true, FailureDomain: "zone-a"})
 		w.await("the end of its deployment is reported", m, func(context.Context) bool { return w.told(m, "Provisioned") })
 		if w.told(m, "NoKernelCrashDump") {
 			t.Error("a machine that dumps its kernel is said not to")

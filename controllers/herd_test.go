@@ -56,8 +56,7 @@ func TestTheFirstOfManyMachinesIsReadySoon(t *testing.T) {
 		for _, workers := range []int{2, 10} {
 			t.Run(fmt.Sprintf("%s, %d workers", name, workers), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, func(w *world) { w.region, w.concurrency = roomy+busyMAAS, workers })
-				w.provisioned(w.newCluster())
+				w, _ := clusterWorld(t, func(w *world) { w.region, w.concurrency = roomy+busyMAAS, workers })
 				var all []*infrav1.MaasMachine
 				for i := range herdSize {
 					all = append(all, w.newMachine(fmt.Sprintf("md-%d", i), false, tc.spec))

@@ -106,8 +106,7 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t, withoutVMHosts)
 	before := w.maas.State()
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "0 of 1", "host-a: no node yet")
 	node := w.joined(a)
 	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
@@ -238,8 +237,7 @@ func TestAHostClusterOffersNoLXDBesideItsMachines(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t, withoutVMHosts)
 	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	node := w.joined(a)
 	offered := w.offers(node, "203.0.113.9:8443")
 	for _, address := range []string{"203.0.113.9:8443", "10.77.0.111:8443", "lxd.example.com:8443", "10.77.0.11"} {
@@ -261,8 +259,7 @@ func TestANodeThatReportsItsAddressesProvesNoLXDByThem(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
 	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
-	before := w.newMachine("before", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11", HardwareSync: true})
-	w.deployed(before)
+	before := w.deployedMachine("before", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11", HardwareSync: true})
 	w.must(w.maas.Upgrade("4.0"))
 	w.offers(w.joined(before), "10.77.0.11:8443")
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "before", "spec.hardwareSync", "10.77.0.11:8443", "template")
@@ -282,8 +279,7 @@ func TestAHostThatIsThereGetsItsNewKeysWhateverMAASShows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, cluster := hostWorld(t, withoutVMHosts)
 			w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
-			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-			w.deployed(m)
+			m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 			host := &infrav1.LXDHost{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: m.Name, Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},
 				Spec: infrav1.LXDHostSpec{
@@ -341,8 +337,7 @@ func (w *world) hasNoLXDHosts() {
 func TestAHostIsNotReleasedUnderVMsThatMAASSwitchesThere(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t, withoutVMHosts)
-	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(m)
+	m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.saysOnNode(w.joined(m), corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
 	enlist := func(name, address, mac string) string {
 		t.Helper()
@@ -375,8 +370,7 @@ func TestLXDHostsOfOthersAreLeftAloneByAHostCluster(t *testing.T) {
 			object.SetNamespace(w.namespace)
 			w.create(object)
 			w.patch(object, func() { object.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""}) })
-			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-			w.deployed(m)
+			m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 			w.offers(w.joined(m), "10.77.0.11:8443")
 			w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, name+" "+object.GetName())
 			w.beginDeletion(m)
@@ -397,8 +391,7 @@ func TestMachinesOfADeletedHostClusterWaitForEachOthersLXDHosts(t *testing.T) {
 	w, cluster := hostWorld(t, withoutVMHosts)
 	machines, hosts := map[string]*infrav1.MaasMachine{}, map[string]*infrav1.LXDHost{}
 	for name, zone := range map[string]string{"host-a": "zone-a", "host-b": "zone-b"} {
-		m := w.newMachine(name, true, infrav1.MaasMachineSpec{FailureDomain: zone})
-		w.deployed(m)
+		m := w.deployedMachine(name, true, infrav1.MaasMachineSpec{FailureDomain: zone})
 		w.offers(w.joined(m), m.Status.Addresses[0].Address+":8443")
 		machines[name], hosts[name] = m, w.hostObject(m)
 		w.saysOfHost(hosts[name], metav1.ConditionTrue, infrav1.ReadyReason, "")

@@ -165,8 +165,7 @@ func TestHostCluster(t *testing.T) {
 
 	t.Run("the initializer is put into the cluster and kept as specified", func(t *testing.T) { checkInitializer(t, w, cluster) })
 
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "0 of 1", "host-a: no node yet")
 	node := w.joined(a)
 	w.saysOnNode(node, corev1.ConditionFalse, "BridgeMissing", "there is no bridge br0")
@@ -274,8 +273,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	node := w.joined(a)
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 	w.registers(node, "10.77.0.11:8443")
@@ -319,8 +317,7 @@ func TestAVMHostThatIsRegisteredDuringTheReleaseLeavesMAAS(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t, func(w *world) { w.region += "timings: {power_off: 300h}\n" })
 	before := w.maas.State()
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	node := w.joined(a)
 	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
 	w.beginDeletion(a)
@@ -340,8 +337,7 @@ func TestAVMHostThatIsRegisteredDuringTheReleaseLeavesMAAS(t *testing.T) {
 func TestANodeThatHasJustJoinedIsToldToRetire(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	node := w.newNode(a.Status.Hostname, "")
 	w.saysOnNode(node, corev1.ConditionFalse, "Preparing", "it is being set up")
 	w.beginDeletion(a)
@@ -361,8 +357,7 @@ func TestANodeThatHasJustJoinedIsToldToRetire(t *testing.T) {
 func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	a := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(a)
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	former := w.joined(a)
 	w.beginDeletion(former)
 	other := w.newNode(former.Name, "maas://zone-b/other")
@@ -401,8 +396,7 @@ func TestAVMHostOfTheNodesNameOnAnotherMachineStays(t *testing.T) {
 	var machines []*infrav1.MaasMachine
 	for i, name := range []string{"a", "b"} {
 		address := fmt.Sprintf("10.77.0.1%d", i+1)
-		m := w.newMachine("host-"+name, true, infrav1.MaasMachineSpec{FailureDomain: "zone-" + name, StaticIP: address})
-		w.deployed(m)
+		m := w.deployedMachine("host-"+name, true, infrav1.MaasMachineSpec{FailureDomain: "zone-" + name, StaticIP: address})
 		machines = append(machines, m)
 	}
 	// What another cluster's initializer registered, whose machine b plays.
@@ -434,8 +428,7 @@ func TestAVMHostWithTheCertificateOfTheNodeIsTheNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, _ := hostWorld(t)
-			m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-			w.deployed(m)
+			m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 			node := w.joined(m)
 			host := w.registers(node, "10.77.0.12:8443") // of no machine that MAAS has: it makes one
 			power, err := w.maasClient().VMHostPower(t.Context(), host.ID)
@@ -484,8 +477,7 @@ func TestHostsThatMAASMixesUpAreNotReleasedUnderVMs(t *testing.T) {
 	var hosts []maas.VMHost
 	for i, name := range []string{"a", "b"} {
 		address := fmt.Sprintf("10.77.0.1%d", i+1)
-		m := w.newMachine("host-"+name, true, infrav1.MaasMachineSpec{FailureDomain: "zone-" + name, StaticIP: address})
-		w.deployed(m)
+		m := w.deployedMachine("host-"+name, true, infrav1.MaasMachineSpec{FailureDomain: "zone-" + name, StaticIP: address})
 		w.maas.SetHostNetworks("lxd-"+name, []simulator.HostNetwork{
 			{Name: "eth0", Kind: simulator.NetworkPhysical, MAC: w.metal(m.Spec.SystemID).Interfaces[0].MAC, Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/24")}},
 			{Name: "cali" + name, Kind: simulator.NetworkUnknown, MAC: "ee:ee:ee:ee:ee:ee"},
@@ -548,10 +540,8 @@ func (w *world) retires(m *infrav1.MaasMachine) {
 func TestAVirtualIPThatOneOfItsMachinesHoldsIsNotInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = hostRegion })
-	cluster := w.newCluster(at("10.77.0.60"))
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
+	cluster := w.provisionedCluster(at("10.77.0.60"))
+	m := w.deployedMachine("cp-0", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	nic, own := w.metal(m.Spec.SystemID).Interfaces[0], m.Status.Addresses[0].Address
 	has := func(addresses ...string) {
 		reported := simulator.HostNetwork{Name: nic.Name, Kind: simulator.NetworkPhysical, MAC: nic.MAC}
@@ -609,8 +599,7 @@ func (w *world) asked(endpoint, op string) int {
 func TestANodeThatDoesNotBecomeAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
+	m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	node := w.joined(m)
 	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "not registered in MAAS yet")
 	pod := &corev1.Pod{
@@ -638,8 +627,7 @@ func TestANodeThatDoesNotBecomeAHostIsNamed(t *testing.T) {
 func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
+	m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	own := m.Status.Addresses[0].Address
 	card, mac := w.metal(m.Spec.SystemID).Interfaces[0].Name, w.metal(m.Spec.SystemID).Interfaces[0].MAC
 	w.maas.SetHostNetworks("lxd-a", []simulator.HostNetwork{
@@ -679,8 +667,7 @@ func TestAHostKeepsItsOwnAddressAlone(t *testing.T) {
 func TestAHostThatHeldAVirtualIPIsGivenBackWithoutIt(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
+	m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	own := m.Status.Addresses[0].Address
 	card, mac := w.metal(m.Spec.SystemID).Interfaces[0].Name, w.metal(m.Spec.SystemID).Interfaces[0].MAC
 	w.maas.SetHostNetworks("lxd-a", []simulator.HostNetwork{
@@ -797,8 +784,7 @@ func (w *world) internal(m *infrav1.MaasMachine) []string {
 func TestAHostThatMAASDoesNotKnowIsNotReleased(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t)
-	m := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(m)
+	m := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	node := w.joined(m)
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 	w.beginDeletion(m)
@@ -907,8 +893,7 @@ func TestMachinesOfADeletedHostClusterGoTogether(t *testing.T) {
 	}
 	var hosts []host
 	for _, h := range []struct{ name, zone, address string }{{"host-a", "zone-a", "10.77.0.11"}, {"host-b", "zone-b", "10.77.0.12"}} {
-		m := w.newMachine(h.name, true, infrav1.MaasMachineSpec{FailureDomain: h.zone, StaticIP: h.address})
-		w.deployed(m)
+		m := w.deployedMachine(h.name, true, infrav1.MaasMachineSpec{FailureDomain: h.zone, StaticIP: h.address})
 		node := w.joined(m)
 		w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 		hosts = append(hosts, host{m, node, w.registers(node, h.address+":8443")})
@@ -956,8 +941,7 @@ func TestAWorkerOfADeletedHostClusterGoesBeforeItsControlPlanes(t *testing.T) {
 	for i, name := range []string{"host-a", "host-b"} {
 		address := fmt.Sprintf("10.77.0.1%d", i+1)
 		spec := infrav1.MaasMachineSpec{FailureDomain: []string{"zone-a", "zone-b"}[i], StaticIP: address}
-		m := w.newMachine(name, i == 0, spec)
-		w.deployed(m)
+		m := w.deployedMachine(name, i == 0, spec)
 		node := w.joined(m)
 		w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 		w.registers(node, address+":8443")

@@ -52,7 +52,7 @@ func TestAnEndpointOfTheControlPlaneProvider(t *testing.T) {
 			}
 			w.eventually(cluster, "ready", func() bool { return cluster.Status.Ready })
 			w.unchanged(before)
-			w.deployed(w.newMachine("worker", false, infrav1.MaasMachineSpec{}))
+			w.deployedMachine("worker", false, infrav1.MaasMachineSpec{})
 			if n := w.recordWrites(); n != 0 {
 				t.Errorf("MAAS's DNS was written %d times", n)
 			}
@@ -76,8 +76,7 @@ func TestAMaasClusterThatTheClusterDoesNotName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			w.infrastructure(ref[0], ref[1])
 			before := w.maas.State()
 			m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
@@ -96,10 +95,8 @@ func TestAMaasClusterThatTheClusterDoesNotName(t *testing.T) {
 // A machine whose Cluster names another provider's object by now is not given up: nothing says whose credentials are right.
 func TestAMachineIsHeldWhileItsClusterNamesNoMaasCluster(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 	w.infrastructure("infrastructure.example.com", "MaasCluster")
 	w.beginDeletion(m)
 	w.eventually(m, "held", func() bool {

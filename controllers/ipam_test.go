@@ -84,8 +84,7 @@ func TestAddressesFromAPool(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.servePools()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	before := w.maas.State()
 	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.61"))
 
@@ -153,11 +152,9 @@ func TestTheAddressIsReturnedLast(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.servePools()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w.provisionedCluster()
 			w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60"))
-			m := w.newMachine("m", false, fromPool(spec, "pool"))
-			w.deployed(m)
+			m := w.deployedMachine("m", false, fromPool(spec, "pool"))
 
 			w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=lock", nil)
 			w.beginDeletion(m)
@@ -186,10 +183,9 @@ func TestAMachineThatWaitsForItsPoolCostsNoCalls(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			stop := w.servePools()
-			w.provisioned(w.newCluster())
+			w.provisionedCluster()
 			w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60"))
-			m := w.newMachine("m", false, fromPool(spec, "pool"))
-			w.deployed(m)
+			m := w.deployedMachine("m", false, fromPool(spec, "pool"))
 			stop()
 			w.beginDeletion(m)
 			w.refused(m, infrav1.MachineDeployedCondition, infrav1.ReturningIPAddressReason)
@@ -228,8 +224,7 @@ func TestWaitingForAnAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.must(ipam.Install(t.Context(), apiConfig))
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w.provisionedCluster()
 	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60"))
 	w.create(&ipamv1.IPAddressClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: w.namespace}, Spec: ipamv1.IPAddressClaimSpec{ClusterName: clusterName, PoolRef: ipam.Ref("pool")},
@@ -323,8 +318,7 @@ func TestSeveralInterfaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, func(w *world) { w.region = twoNetworks })
-			cluster := w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.PreferredSubnets = tc.preferred })
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster(func(c *infrav1.MaasCluster) { c.Spec.PreferredSubnets = tc.preferred })
 			before := w.maas.State()
 			w.maas.ResetCalls()
 			m := w.newMachine("m", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) {

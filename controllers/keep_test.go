@@ -108,8 +108,7 @@ func (w *world) orphans() []orphans.Finding {
 func (w *world) keepsServer(spec infrav1.MaasMachineSpec) (md *clusterv1.MachineDeployment, systemID string) {
 	w.t.Helper()
 	md = w.deployment("md", 1)
-	first := w.newMachine("first", false, withKeep(spec), of(md))
-	w.deployed(first)
+	first := w.deployedMachine("first", false, withKeep(spec), of(md))
 	systemID = first.Spec.SystemID
 	w.delete(first)
 	return md, systemID
@@ -135,9 +134,7 @@ func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = contested })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = contested })
 			before := w.maas.State()
 			md, id := w.keepsServer(spec)
 			w.waits(cluster, id)
@@ -155,8 +152,7 @@ func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
 			other := w.newMachine("other", false, withKeep(elsewhere), of(w.deployment("others", 1)))
 			w.refused(other, infrav1.MachineDeployedCondition, infrav1.NoMachineAvailableReason)
 			w.delete(other)
-			second := w.newMachine("second", false, withKeep(spec), of(md))
-			w.deployed(second)
+			second := w.deployedMachine("second", false, withKeep(spec), of(md))
 			if second.Spec.SystemID != id {
 				t.Errorf("the next Machine has %s, want %s", second.Spec.SystemID, id)
 			}
@@ -171,9 +167,7 @@ func TestTheNextMachineGetsTheServerThatIsKept(t *testing.T) {
 // Between the release and the next call anybody may take the server. Who is late says so.
 func TestTheServerThatWasKeptIsLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = contested })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = contested })
 	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	var stolen atomic.Bool
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
@@ -200,9 +194,7 @@ func TestTheServerThatWasKeptIsNotLostToAProxy(t *testing.T) {
 	for name, body := range map[string]string{"a page": "<html>404</html>", "a text": "404 page not found"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, _ := clusterWorld(t)
 			md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 			fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/{id}/", SystemID: id,
 				Status: http.StatusNotFound, Body: body})
@@ -229,9 +221,7 @@ func TestTheServerThatWasKeptIsNotLostToOneOfOurs(t *testing.T) {
 	for name, another := range map[string]bool{"of this manager": false, "of another manager": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = contested })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = contested })
 			before := w.maas.State()
 			spec := infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}
 			md, id := w.keepsServer(spec)
@@ -247,8 +237,7 @@ func TestTheServerThatWasKeptIsNotLostToOneOfOurs(t *testing.T) {
 					other.asksAgain(waits)
 				}
 			})
-			second := w.newMachine("second", false, withKeep(spec), of(md))
-			w.deployed(second)
+			second := w.deployedMachine("second", false, withKeep(spec), of(md))
 			if second.Spec.SystemID != id {
 				t.Errorf("the next Machine has %s, want %s", second.Spec.SystemID, id)
 			}
@@ -302,9 +291,7 @@ func (w *world) asksAgain(waits *infrav1.MaasMachine) {
 // The Machine for which the server was kept goes before it has it. Until the next one takes it, no manager may.
 func TestTheServerThatWasKeptStaysExcludedWhenItsTakerGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = contested })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = contested })
 	before := w.maas.State()
 	spec := infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}
 	md, id := w.keepsServer(spec)
@@ -328,8 +315,7 @@ func TestTheServerThatWasKeptStaysExcludedWhenItsTakerGoes(t *testing.T) {
 		t.Error("other managers may allocate it, although an address of ours is left on it")
 	}
 	w.maas.SetHook(nil)
-	third := w.newMachine("third", false, withKeep(spec), of(md))
-	w.deployed(third)
+	third := w.deployedMachine("third", false, withKeep(spec), of(md))
 	w.scale(md, 0)
 	w.delete(third)
 	w.deleteCluster(cluster)
@@ -348,13 +334,10 @@ func TestAServerIsNotKeptForNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = contested })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = contested })
 			before := w.maas.State()
 			md := w.deployment("md", 1)
-			m := w.newMachine("m", false, withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}), of(md))
-			w.deployed(m)
+			m := w.deployedMachine("m", false, withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}), of(md))
 			prepare(w, m, md)
 			w.delete(m)
 			if n := w.keptIn(cluster); n != 0 {
@@ -378,11 +361,9 @@ func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, withClock, func(w *world) { w.region = contested })
 			empty := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster()
 			md := w.deployment("md", 1)
-			m := w.newMachine("m", false, withKeep(withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded })), of(md))
-			w.deployed(m)
+			m := w.deployedMachine("m", false, withKeep(withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded })), of(md))
 			id := m.Spec.SystemID
 			w.delete(m)
 			w.waits(cluster, id)
@@ -404,9 +385,7 @@ func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
 // Disks that MAAS does not list hold what they held; a machine with others says so in time.
 func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = strings.Replace(contested, "disks: [100]", "disks: [100, 400, 400]", 1) })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = strings.Replace(contested, "disks: [100]", "disks: [100, 400, 400]", 1) })
 	md := w.deployment("md", 1)
 	id := w.maas.Machines()[0].SystemID
 	disks, err := w.maasClient().ListMachines(t.Context(), maas.MachineFilter{SystemIDs: []string{id}})
@@ -414,8 +393,7 @@ func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.maasCall(http.MethodDelete, fmt.Sprintf("nodes/%s/blockdevices/%d/", id, disks[0].Disks[2].ID), nil)
-	first := w.newMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
-	w.deployed(first)
+	first := w.deployedMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
 	w.await("an event names the disks that MAAS lists", first, func(ctx context.Context) bool {
 		list := &eventsv1.EventList{}
 		return w.client.List(ctx, list, client.InNamespace(w.namespace)) == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
@@ -427,7 +405,7 @@ func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 	}
 	w.delete(first)
 	w.waits(cluster, id)
-	w.deployed(w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md)))
+	w.deployedMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
 	now, _ := w.maas.Machine(id)
 	if want := map[string]string{"sdc": "data of sdc"}; !maps.Equal(now.Data, want) {
 		t.Errorf("the disks hold %v, want %v", now.Data, want)
@@ -438,8 +416,7 @@ func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 // faster: then nobody knows whose it is. So the machine stays ours until that is over, also for a new manager.
 func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region, w.settleTime = contested, time.Hour })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region, w.settleTime = contested, time.Hour })
 	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	var claims atomic.Int32
 	lost := simulator.Fault{Op: "allocate", DropBefore: true}
@@ -474,9 +451,7 @@ func TestAServerThatAPersonReleasesWhileItWaitsIsAsBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = oneServer })
 			before := w.maas.State()
 			md, id := w.keepsServer(spec)
 			w.waits(cluster, id)
@@ -502,9 +477,7 @@ func TestAServerThatIsKeptIsNotLeftBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {test: 3000h}\n" })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = oneServer + "timings: {test: 3000h}\n" })
 			md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 			meddle(w, id)
 			second := w.newMachine("second", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
@@ -517,9 +490,7 @@ func TestAServerThatIsKeptIsNotLeftBehind(t *testing.T) {
 // Nor if the Machine that was to get it goes, after a release that failed has removed our name.
 func TestAServerWhoseReleaseFailedIsGivenBackWithoutItsHeir(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region, w.settleTime = oneServer, 6*time.Second })
 	before := w.maas.State()
 	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	w.switchOn(id)

@@ -81,10 +81,8 @@ func TestLivesWithTheLeastKey(t *testing.T) {
 				w := newWorld(t, withLeastKey(version, tt.uses...))
 				w.setKey(plainUser)
 				before := w.maas.State()
-				cluster := w.newCluster(tt.cluster...)
-				w.provisioned(cluster)
-				m := w.newMachine("cp-0", true, tt.spec)
-				w.deployed(m)
+				cluster := w.provisionedCluster(tt.cluster...)
+				m := w.deployedMachine("cp-0", true, tt.spec)
 				w.delete(m)
 				w.deleteCluster(cluster)
 				w.unchanged(before)
@@ -101,10 +99,9 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	w := newWorld(t, withLXDHosts, withLeastKey("4.0"))
 	w.setKey(plainUser)
 	w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
+	w.provisionedCluster(withoutDomain, external("api.example.com"))
 	before := w.maas.State()
-	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.delete(m)
 	w.unchanged(before)
 	w.nothingForbidden()
@@ -134,7 +131,7 @@ func TestTheBridgeOfAHostWithTheLeastKey(t *testing.T) {
 			}
 			w.setKey(plainUser)
 			hosts := func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }
-			w.provisioned(w.newCluster(withoutDomain, external("api.example.com"), hosts))
+			w.provisionedCluster(withoutDomain, external("api.example.com"), hosts)
 			spec := infrav1.MaasMachineSpec{ResourcePool: "capi"}
 			if tt.chosen {
 				spec.SystemID = metal[0].SystemID
@@ -161,7 +158,7 @@ func TestNoMachineIsTakenWithoutTheEntitlements(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
 	w.setKey(plainUser)
-	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
+	w.provisionedCluster(withoutDomain, external("api.example.com"))
 	for name, tt := range map[string]struct {
 		spec  infrav1.MaasMachineSpec
 		words []string

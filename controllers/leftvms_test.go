@@ -134,11 +134,8 @@ func TestAVMThatIsNotLeftIsForgotten(t *testing.T) {
 // Nobody knows whether the cluster is deleted, or lives in another management cluster.
 func TestAVMWhoseClusterIsGoneIsSpared(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withDeadHosts)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("md-0", false, vm)
-	w.deployed(m)
+	w, cluster := clusterWorld(t, withDeadHosts)
+	m := w.deployedMachine("md-0", false, vm)
 	dead := m.Status.LXDHost
 	host := w.leftOn(m)
 	w.deleteCluster(cluster)
@@ -170,8 +167,7 @@ func TestAVMWhoseNameIsUsedAgainIsNotForgotten(t *testing.T) {
 	host := w.leftOn(m)
 	w.delete(&clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}})
 	w.delete(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}})
-	again := w.newMachine(m.Name, false, vm)
-	w.deployed(again)
+	again := w.deployedMachine(m.Name, false, vm)
 	if again.Status.Hostname != hostname || again.Status.LXDHost == dead {
 		t.Fatalf("the new VM is %s on %s", again.Status.Hostname, again.Status.LXDHost)
 	}
@@ -196,9 +192,7 @@ func TestAVMThatTheManagerDidNotRecordIsSpared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withDeadHosts)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, withDeadHosts)
 			on, other := w.hosts()[0], w.hosts()[1]
 			owner := cluster.Annotations[infrav1.OwnerIDAnnotation]
 			forged := record.LeftVM{
@@ -290,11 +284,9 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	host := w.addLXDHost(server, "host-a", "zone-a", func(h *infrav1.LXDHost) {
 		h.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
 	})
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	before := w.maas.State()
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, vm)
 	static := w.newMachine("md-0", false, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	w.deployed(static)
 	w.must(server.Daemon.Kill())
@@ -333,10 +325,9 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts, withDeadHosts)
 	host := w.addLXDHost(server, "host-a", "zone-a")
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	before := w.maas.State()
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, vm)
 	w.must(server.Daemon.Kill())
 	w.beginDeletion(m)
 	w.goes(m)

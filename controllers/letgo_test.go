@@ -65,8 +65,7 @@ func TestAMachineIsNotLetGoBeforeALateCall(t *testing.T) {
 			if late.op == record.PowerOff {
 				settles /= 4 // It may take effect for four times as long.
 			}
-			w := newWorld(t, withOtherUser(true), func(w *world) { w.settleTime = settles })
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t, withOtherUser(true), func(w *world) { w.settleTime = settles })
 			m := w.withLateCall(late)
 			id := m.Spec.SystemID
 			w.beginDeletion(m)
@@ -122,11 +121,9 @@ func machineHas(m *maas.Machine, address string) bool { return slices.Contains(m
 // Once the effect of a deploy shows, nothing waits for it.
 func TestADeployWhoseEffectShowsHoldsNoDeletion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.settleTime = time.Hour })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.settleTime = time.Hour })
 	w.fault(simulator.Fault{Op: "deploy", DropAfter: true, First: 1})
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{})
 	w.delete(m)
 }
 
@@ -134,8 +131,7 @@ func TestADeployWhoseEffectShowsHoldsNoDeletion(t *testing.T) {
 // with whose user data it runs.
 func TestAMachineThatAnotherCallDeployedIsNotOurs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	reached, goOn := w.hold("deploy")
 	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
 	<-reached
@@ -164,8 +160,7 @@ func TestAnObjectThatIsDeletedWhileItWaitsIsNeitherClaimedNorDeployed(t *testing
 	for _, spec := range []infrav1.MaasMachineSpec{{ProvisioningMode: infrav1.ProvisioningModeLXD}, {}} {
 		t.Run(fmt.Sprint(spec.Mode()), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			first, then := "allocate", "deploy"
 			if spec.IsLXD() {
 				first, then = "compose", "allocate"
@@ -207,9 +202,7 @@ func TestWhatIsUndoneLateIsUndoneOnAMachineThatIsOurs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withOtherUser(true), func(w *world) { w.settleTime = 6 * time.Second })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, withOtherUser(true), func(w *world) { w.settleTime = 6 * time.Second })
 			before := w.maas.State()
 			id, deletion, isOver := w.deployedToBeDeleted(cluster, tc.spec, tc.kept)
 			tc.undo.DropBefore, tc.undo.First = true, 1
@@ -242,21 +235,18 @@ func (w *world) deployedToBeDeleted(cluster *infrav1.MaasCluster, spec infrav1.M
 			w.await("it is given back", cluster, func(context.Context) bool { return w.keptIn(cluster) == 0 })
 		}
 	}
-	m := w.newMachine("md-0", false, spec)
-	w.deployed(m)
+	m := w.deployedMachine("md-0", false, spec)
 	return m.Spec.SystemID, func() { w.beginDeletion(m) }, func() { w.goes(m) }
 }
 
 // Disks are erased by the release of the deployed machine, and not once more when its network is as before.
 func TestDisksAreErasedOnceIfTheNetworkIsUndone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region += "timings: {erase_quick: 30s}\n" })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region += "timings: {erase_quick: 30s}\n" })
 	before := w.maas.State()
 	spec := erasing(infrav1.EraseQuick)
 	spec.StaticIP = "10.77.0.50"
-	m := w.newMachine("md-0", false, spec)
-	w.deployed(m)
+	m := w.deployedMachine("md-0", false, spec)
 	var erased atomic.Int32
 	cancel := w.maas.Subscribe(func(_ simulator.MachineSnapshot, change simulator.Change) {
 		if change.Kind == simulator.ChangeStatus && change.To == "Disk erasing" {

@@ -88,8 +88,7 @@ func (w *world) vmHost(name string) maas.VMHost {
 
 func TestVMHostsHaveLXDHosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.hostInterval = readOften })
 	a, b, c := w.lxdHost(w.hostName("lxd-a")), w.lxdHost(w.hostName("lxd-b")), w.lxdHost(w.hostName("lxd-c"))
 	for host, zone := range map[*infrav1.LXDHost]string{a: "zone-a", b: "zone-b", c: "zone-c"} {
 		w.hostSays(host, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
@@ -103,8 +102,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 	}
 
 	t.Run("its VMs are counted", func(t *testing.T) {
-		vm := w.newMachine("vm-1", false, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: "zone-a"})
-		w.deployed(vm)
+		w.deployedMachine("vm-1", false, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: "zone-a"})
 		want := []infrav1.LXDClusterVMs{{Cluster: w.namespace + "/" + clusterName, Count: 1}}
 		w.eventually(a, "with a VM", func() bool { return cmp.Equal(want, a.Status.Clusters) && ptr.Deref(a.Status.VMs, 0) == 1 })
 		w.eventually(a, "with fewer cores", func() bool { return a.Status.Free.Cores < 8 && a.Status.Allocated.Cores > 0 })
@@ -167,7 +165,7 @@ func TestANameThatIsTakenStaysTaken(t *testing.T) {
 		Address: "127.0.0.1:1", ServerCertificate: "-----BEGIN CERTIFICATE-----", CredentialsRef: &infrav1.LocalObjectReference{Name: "none"}, Zone: "theirs",
 	}
 	w.create(theirs)
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	w.hostSays(theirs, infrav1.TrustedCondition, metav1.ConditionFalse, infrav1.CredentialsInvalidReason)
 	w.hostSays(w.lxdHost(w.hostName("lxd-b")), infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	w.eventUp(theirs, "NameTaken")
@@ -180,9 +178,8 @@ func TestANameThatIsTakenStaysTaken(t *testing.T) {
 func TestTheLXDHostOfAMaasMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withRealWorkload, func(w *world) { w.hostInterval = readOften })
-	w.provisioned(w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }))
-	machine := w.newMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
-	w.deployed(machine)
+	w.provisionedCluster(func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true })
+	machine := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
 	node := w.joined(machine)
 	// What a proxy before MAAS does not find is not another's.
 	fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/{id}/", SystemID: machine.Spec.SystemID,
@@ -465,7 +462,7 @@ func TestTheMirrorAsksSparingly(t *testing.T) {
 	if vmHosts, machines := w.hostLists(func() { m.Sync(t.Context()) }); vmHosts+machines > 0 {
 		t.Errorf("%d and %d lists without a cluster", vmHosts, machines)
 	}
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	other := w.lxdHost("direct") // uses another key of the same MAAS
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "second", Namespace: w.namespace}, StringData: map[string]string{"endpoint": w.maasURL, "apiKey": "second:token:secret"},
@@ -500,8 +497,7 @@ func (w *world) mirrored() (found []infrav1.LXDHost) {
 
 // An outage removes nothing, and a short one changes nothing.
 func TestTheMirrorInAnOutage(t *testing.T) {
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	now := testingclock.NewFakePassiveClock(time.Now())
 	m := w.mirror(now, time.Nanosecond)
 	var before []infrav1.LXDHost
@@ -550,8 +546,7 @@ func TestTheMirrorInAnOutage(t *testing.T) {
 // A VM host that a list lacks, as that of a proxy or of a MAAS that is being restored, is not gone: its LXDHost is cordoned,
 // and knows which VMs were left there.
 func TestAVMHostThatAListLacksIsNotGone(t *testing.T) {
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	m := w.mirror(testingclock.NewFakePassiveClock(time.Now()), time.Nanosecond)
 	w.await("three LXDHosts", &infrav1.LXDHost{}, func(ctx context.Context) bool { m.Sync(ctx); return len(w.mirrored()) == 3 })
 	w.fault(simulator.Fault{

@@ -76,8 +76,7 @@ func TestClusterLife(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 
 	t.Run("it is provisioned with an endpoint and zones", func(t *testing.T) {
 		want := infrav1.APIEndpoint{Host: maas.EndpointLabel(clusterName, cluster.Annotations[infrav1.OwnerIDAnnotation]) + ".maas.sim", Port: 6443}
@@ -96,8 +95,7 @@ func TestClusterLife(t *testing.T) {
 		}
 	})
 	t.Run("the record leads to the control plane, and is not taken away when the last one goes", func(t *testing.T) {
-		m := w.newMachine("cp", true, vm)
-		w.deployed(m)
+		m := w.deployedMachine("cp", true, vm)
 		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
 		if got := w.endpoint(cluster); !slices.Equal(got, []string{m.Status.Addresses[0].Address}) {
 			t.Errorf("the endpoint leads to %v, want %v", got, m.Status.Addresses)
@@ -188,9 +186,7 @@ func TestADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
 // A rollout that waits for room says so on the cluster, as long as it waits.
 func TestAClusterSaysWhichMachinesWaitForRoom(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	fits := w.newMachine("fits", false, vm)
 	metal := w.newMachine("metal", false, infrav1.MaasMachineSpec{MinCPU: 64})
 	large := w.newMachine("large", false, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.MinCPU = 64 }))

@@ -58,9 +58,8 @@ func (w *world) noVMs() {
 // deployedVM makes a VM in a cluster of its own.
 func (w *world) deployedVM() *infrav1.MaasMachine {
 	w.t.Helper()
-	w.provisioned(w.newCluster())
-	m := w.newMachine("md-0", false, vm)
-	w.deployed(m)
+	w.provisionedCluster()
+	m := w.deployedMachine("md-0", false, vm)
 	return m
 }
 
@@ -102,8 +101,7 @@ func (w *world) count(op string) (n int) {
 // The number of hosts that a VM may be on is bounded: it is made on no other one before one of them says that it has none.
 func TestAVMIsMadeOnABoundedNumberOfHosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	var recordedHosts []string
 	for i := range 32 {
 		recordedHosts = append(recordedHosts, lxd.DirectRef(w.namespace, fmt.Sprintf("gone-%d-%s", i, strings.Repeat("x", 240))))
@@ -204,8 +202,7 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 	for name, deleted := range map[string]bool{"while its machine runs": false, "with its machine": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			m, spare := w.spareVM()
 			w.stopManager()
 			w.maas.ClearFaults()
@@ -243,8 +240,7 @@ func TestAVMThatMAASTookInUnderAnotherNameIsDeleted(t *testing.T) {
 // Another user has the machine's VM. The second VM, which an earlier attempt created, is deleted all the same.
 func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	m, spare := w.spareVM()
 	w.stopManager()
 	w.maas.ClearFaults()
@@ -274,8 +270,7 @@ func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 // A VM that another user acquired is not deleted, whatever its name on its host.
 func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	m, spare := w.spareVM()
 	w.stopManager()
 	w.maas.ClearFaults()

@@ -77,13 +77,10 @@ func (w *world) callsFor() []string {
 
 func TestLifeOfAVM(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	before := w.maas.State()
 
-	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 
 	t.Run("status for Cluster API and people", func(t *testing.T) {
 		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached && m.Status.Ready })
@@ -157,13 +154,10 @@ func TestLostAnswers(t *testing.T) {
 		for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 			t.Run(fmt.Sprintf("%s %v", kind, phase), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t)
-				cluster := w.newCluster()
-				w.provisioned(cluster)
+				w, cluster := clusterWorld(t)
 				before := w.maas.State()
 				lost := w.loseEachCallOnce(phase)
-				m := w.newMachine("m", true, spec)
-				w.deployed(m)
+				m := w.deployedMachine("m", true, spec)
 				w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
 				if n := w.acquiredMachines(); n != 1 {
 					t.Errorf("%d machines were acquired:\n%s", n, w.machines())
@@ -212,7 +206,7 @@ func TestRefusals(t *testing.T) {
 	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.99.0.0/24", LinkMode: infrav1.LinkModeAuto}}
 	w := newWorld(t)
 	w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {"10.77.0.121"}, "subnet": {"10.77.0.0/24"}})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	before, machines := w.maas.State(), map[string]*infrav1.MaasMachine{}
 	var refusals []func()
 	for name, tc := range map[string]struct {
@@ -273,9 +267,7 @@ func TestRefusals(t *testing.T) {
 
 func TestSomebodyElsesHands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, _ := clusterWorld(t)
 
 	t.Run("another user's machine is not changed, though pinned", func(t *testing.T) {
 		theirs := w.maas.Machines()[0]
@@ -293,8 +285,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 		}
 	})
 	t.Run("a VM that vanished is a failure, and its deletion ends", func(t *testing.T) {
-		m := w.newMachine("vanished", false, vm)
-		w.deployed(m)
+		m := w.deployedMachine("vanished", false, vm)
 		w.maasCall(http.MethodDelete, "machines/"+m.Spec.SystemID+"/", nil)
 		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
 		w.eventually(m, "failed", func() bool { return m.Status.FailureReason == infrav1.MachineMissingReason })
@@ -302,8 +293,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 	})
 	t.Run("a VM that its host lost is a failure, and its deletion ends, whether MAAS noticed or not", func(t *testing.T) {
 		for _, noticed := range []bool{true, false} {
-			m := w.newMachine(fmt.Sprintf("lost-%t", noticed), false, vm)
-			w.deployed(m)
+			m := w.deployedMachine(fmt.Sprintf("lost-%t", noticed), false, vm)
 			if !w.maas.DeleteVM(m.Status.LXDHost, m.Status.Hostname) {
 				t.Fatalf("there is no VM %s on %s", m.Status.Hostname, m.Status.LXDHost)
 			}
@@ -316,8 +306,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 	})
 	t.Run("a machine that is renamed and moved stays what it is", func(t *testing.T) {
 		for kind, spec := range map[string]infrav1.MaasMachineSpec{"vm": vm, "metal": {}} {
-			m := w.newMachine("moved-"+kind, false, spec)
-			w.deployed(m)
+			m := w.deployedMachine("moved-"+kind, false, spec)
 			is := m.Spec.ProviderID
 			w.maasCall(http.MethodPut, "machines/"+m.Spec.SystemID+"/", url.Values{"hostname": {"renamed-" + kind}, "zone": {"default"}})
 			w.eventually(m, "known as MAAS has it now", func() bool {
@@ -330,8 +319,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 		}
 	})
 	t.Run("a machine that lost its power is told, and told to be well again", func(t *testing.T) {
-		m := w.newMachine("off", false, vm)
-		w.deployed(m)
+		m := w.deployedMachine("off", false, vm)
 		w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=power_off", nil)
 		w.refused(m, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 		w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=power_on", nil)
@@ -356,9 +344,7 @@ func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
 // the name is free.
 func TestATakenNameIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	name := maas.Hostname("m", cluster.Annotations[infrav1.OwnerIDAnnotation])
 	w.maasCall(http.MethodPost, "machines/", url.Values{
 		"hostname": {name}, "architecture": {"amd64/generic"}, "mac_addresses": {"52:54:00:00:00:01"}, "power_type": {"manual"}, "commission": {"false"},
@@ -376,11 +362,8 @@ func TestATakenNameIsNotAdopted(t *testing.T) {
 // Without its MaasCluster nothing is known of a machine; it may well run, and is neither changed nor reported as lost.
 func TestAMachineWhoseMaasClusterIsGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("m", false, vm)
-	w.deployed(m)
+	w, cluster := clusterWorld(t)
+	m := w.deployedMachine("m", false, vm)
 	w.beginDeletion(cluster)
 	forced := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: cluster.Name, Namespace: cluster.Namespace}}
 	w.must(w.client.Patch(t.Context(), forced, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))

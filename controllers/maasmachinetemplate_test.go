@@ -18,8 +18,7 @@ import (
 
 func TestTemplatesReportTheCapacityOfTheirMachines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	w.maas.ResetCalls()
 	lists := func() int {
 		n := 0
@@ -87,7 +86,7 @@ func (w *world) hasRoom(template *infrav1.MaasMachineTemplate, want string) {
 func TestTemplatesReportTheRoomForVMs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostInterval = 100 * time.Millisecond })
-	w.provisioned(w.newCluster(func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-b"} }))
+	w.provisionedCluster(func(c *infrav1.MaasCluster) { c.Spec.FailureDomains = []string{"zone-a", "zone-b"} })
 	half := infrav1.MaasMachineSpec{DynamicLXD: true, MinCPU: 4}
 	controlPlane := w.controlPlane(half)
 	w.hasRoom(controlPlane, "4 zone-a:2 zone-b:2")
@@ -107,7 +106,7 @@ func TestTemplatesReportTheRoomForVMs(t *testing.T) {
 	none.LXDConfig = &infrav1.LXDMachineConfig{Profile: "fast"}
 	w.hasRoom(w.template("none", none), "0")
 
-	w.deployed(w.newMachine("worker", false, pinned))
+	w.deployedMachine("worker", false, pinned)
 	w.hasRoom(workers, "5 zone-a:2 zone-b:1 zone-c:2")
 	w.hasRoom(alone, "0 zone-b:0")
 	host := w.lxdHost(w.hostName("lxd-a"))
@@ -121,8 +120,8 @@ func TestTemplatesReportTheRoomForBareMetal(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.region = strings.Replace(region, "machines:\n", "machines:\n  - {names: [metal-c, metal-d], zone: zone-b, cores: 16, memory: 16384, disks: [100]}\n", 1)
 	})
-	w.provisioned(w.newCluster())
-	w.deployed(w.newMachine("worker", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"}))
+	w.provisionedCluster()
+	w.deployedMachine("worker", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	for _, m := range w.maas.Machines() {
 		if m.Hostname == "metal-d" {
 			w.setState(m.SystemID, "broken")

@@ -32,8 +32,7 @@ func TestAClusterThatSomethingElseManagesKeepsToItsMAAS(t *testing.T) {
 	w := newWorld(t)
 	home, homeURL, before := w.maas, w.maasURL, w.maas.State()
 	cluster := w.newManaged()
-	m := w.newMachine("m", true, vm)
-	w.deployed(m)
+	m := w.deployedMachine("m", true, vm)
 	w.setEndpoint(w.startMAAS())
 	other := w.maas.State()
 	w.eventually(m, "the machine reports it", func() bool {
@@ -70,8 +69,7 @@ func TestNoServerIsKeptInAMaasClusterThatSomethingElseManages(t *testing.T) {
 	w := newWorld(t)
 	before := w.maas.State()
 	cluster := w.newManaged()
-	m := w.newMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(w.deployment("md", 1)))
-	w.deployed(m)
+	m := w.deployedMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(w.deployment("md", 1)))
 	w.delete(m)
 	if n := w.keptIn(cluster); n != 0 {
 		t.Errorf("%d servers are kept", n)
@@ -84,10 +82,8 @@ func TestAMaasClusterThatSomethingElseTakesOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp", true, vm)
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("cp", true, vm)
 	w.eventually(m, "attached", func() bool { return conditions.IsTrue(m, infrav1.DNSAttachedCondition) })
 	w.annotate(cluster, clusterv1.ManagedByAnnotation, ptr.To("terraform"))
 	if got := w.endpoint(cluster); len(got) != 1 {

@@ -92,11 +92,8 @@ func (w *world) eventNames(machine string) {
 // A cluster can be moved only while it is paused and all calls under way have ended.
 func TestMoveWaitsUntilNothingIsDone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, cluster := clusterWorld(t)
+	m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 	w.eventually(cluster, "kept from being moved", func() bool { return blocksMove(cluster) })
 	w.setPaused(cluster, true, m)
 	w.eventually(cluster, "free to be moved", func() bool { return !blocksMove(cluster) })
@@ -124,12 +121,9 @@ func isClosed(channel <-chan struct{}) bool {
 // deleted.
 func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	before := w.maas.State()
-	runs := w.newMachine("runs", false, vm)
-	w.deployed(runs)
+	runs := w.deployedMachine("runs", false, vm)
 	reached, release := w.hold("deploy")
 	m := w.newMachine("comes", false, infrav1.MaasMachineSpec{})
 	w.await("a machine is being made", m, func(context.Context) bool { return isClosed(reached) })
@@ -160,9 +154,7 @@ func TestMachinesOnTheirWayHoldUpTheMove(t *testing.T) {
 // the manager missed the pause.
 func TestMovedMachinesAreNotReleased(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	virtual, metal := w.newMachine("virtual", true, vm), w.newMachine("metal", false, infrav1.MaasMachineSpec{})
 	w.deployed(virtual)
 	w.deployed(metal)
@@ -197,7 +189,7 @@ func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.region = strings.Replace(region, "users: [", `users: [{name: other, admin: true, keys: ["other:token:secret"]}, `, 1)
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	before := w.maas.State()
 	virtual, metal := w.newMachine("virtual", false, vm), w.newMachine("metal", false, infrav1.MaasMachineSpec{})
 	machines := []*infrav1.MaasMachine{virtual, metal}
@@ -239,11 +231,9 @@ func TestAMachineThatAnotherMAASUserAcquired(t *testing.T) {
 // proven to be ours.
 func TestAMachineThatCouldNotBeAnnotatedOnceIsAnnotatedAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	w.fault(simulator.Fault{Op: "set_workload_annotations", Status: http.StatusConflict, First: 1})
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{})
 	if taken, _ := w.maas.Machine(m.Spec.SystemID); taken.Annotations["capmaas-machine"] == "" {
 		t.Errorf("the machine is %+v, want it annotated", taken)
 	}

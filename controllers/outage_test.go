@@ -14,10 +14,8 @@ import (
 // While MAAS is down it is not known whether the machine runs, and it is not replaced.
 func TestAMachineThatRunsIsUnknownWhileMAASIsAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, vm)
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("m", false, vm)
 	addresses := len(m.Status.Addresses)
 	w.fault(simulator.Fault{DropBefore: true})
 	w.eventually(m, "unknown", func() bool {

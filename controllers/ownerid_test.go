@@ -29,11 +29,8 @@ func (w *world) copyInto() *world {
 // to be a mistake.
 func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	w, cluster := clusterWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
+	m := w.deployedMachine("cp-0", true, vm)
 	w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
 	before := string(w.maas.State())
 	other := w.copyInto()
@@ -73,9 +70,7 @@ func TestACopyOfAClusterTakesNothingFromIt(t *testing.T) {
 // Nor does it say that it gives back a server that the original keeps.
 func TestACopyOfAClusterKeepsNoServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.second, w.region = w.namespace+"-copy", oneServer })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.second, w.region = w.namespace+"-copy", oneServer })
 	_, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	w.waits(cluster, id)
 	before := string(w.maas.State())
@@ -106,9 +101,7 @@ func TestACopyOfAClusterKeepsNoServer(t *testing.T) {
 // When the original is gone, a copy restored elsewhere takes its place.
 func TestARestoredClusterTakesOverWhenTheOriginalIsGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.second = w.namespace + "-copy" })
 	other := w.copyInto()
 	second := other.newCluster(func(c *infrav1.MaasCluster) {
 		c.Annotations = map[string]string{infrav1.OwnerIDAnnotation: cluster.Annotations[infrav1.OwnerIDAnnotation]}

@@ -81,8 +81,7 @@ func (w *world) inState(systemID, status string) {
 // Another user of the same MAAS acquires our VM between two of our calls: it belongs to the user to whom MAAS gave it.
 func TestAVMIsClaimedBeforeAnotherUserGetsIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withOtherUser(true))
 	other, once := w.as(otherKey), sync.Once{}
 	var taken error
 	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
@@ -93,8 +92,7 @@ func TestAVMIsClaimedBeforeAnotherUserGetsIt(t *testing.T) {
 		}
 		return nil
 	})
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, vm)
 	if taken == nil {
 		t.Error("another user acquired a VM that was composed for us")
 	}
@@ -105,8 +103,7 @@ func TestAVMIsClaimedBeforeAnotherUserGetsIt(t *testing.T) {
 // While its deployment is refused, for days if need be, no other user can acquire the VM.
 func TestAVMStaysOursWhileItsDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withOtherUser(true))
 	fault, err := w.maas.AddFault(simulator.Fault{Op: "deploy", Status: http.StatusBadRequest, Body: `{"distro_series": ["not a valid distro_series."]}`})
 	if err != nil {
 		t.Fatal(err)
@@ -128,12 +125,9 @@ func TestAVMThatAnotherUserAcquiredIsTheirs(t *testing.T) {
 	t.Parallel()
 	for name, deploy := range map[string]bool{"allocated": false, "deployed": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, withOtherUser(true))
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, _ := clusterWorld(t, withOtherUser(true))
 			// A VM that was not commissioned is New when it was released, and can't be acquired.
-			m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Commission: true} }))
-			w.deployed(m)
+			m := w.deployedMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.LXDConfig = &infrav1.LXDMachineConfig{Commission: true} }))
 			w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
 			id := m.Spec.SystemID
 			w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
@@ -161,10 +155,8 @@ func TestAVMThatAnotherUserAcquiredIsTheirs(t *testing.T) {
 // A machine that was deployed by a user of MAAS whose key we no longer use can't be annotated, and is proven each time.
 func TestAMachineOfAnotherMAASUserIsProvenEachTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	w.provisioned(w.newCluster())
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, _ := clusterWorld(t, withOtherUser(true))
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{})
 	id := m.Spec.SystemID
 	w.setKey(otherKey)
 	w.await("it can't be annotated with the new key", m, func(context.Context) bool {
@@ -199,8 +191,7 @@ func TestAnLXDMachineNeverDeletesWhatWasNotComposedForIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			id := choose(w)
 			before := w.maas.State()
 			m := w.newMachine("md-0", false, withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.SystemID = id }))
@@ -218,10 +209,8 @@ func TestAKeyThatSeesLessLosesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, withOtherUser(false))
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
-			m := w.newMachine("md-0", false, spec)
-			w.deployed(m)
+			cluster := w.provisionedCluster()
+			m := w.deployedMachine("md-0", false, spec)
 			addresses := len(m.Status.Addresses)
 			w.setKey(otherKey)
 			w.holds(m, infrav1.CredentialsInvalidReason)
@@ -244,10 +233,8 @@ func TestAHiddenMachineIsNotLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	cluster := w.provisionedCluster()
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{})
 	var faults []string
 	for _, fault := range []simulator.Fault{
 		{Method: http.MethodGet, Endpoint: "machines/", NoOp: true, Status: http.StatusOK, Body: "[]"},
@@ -280,10 +267,8 @@ func TestAnEmptyListLosesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
-			m := w.newMachine("md-0", false, spec)
-			w.deployed(m)
+			cluster := w.provisionedCluster()
+			m := w.deployedMachine("md-0", false, spec)
 			fault, err := w.maas.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", NoOp: true, Status: http.StatusOK, Body: "[]"})
 			if err != nil {
 				t.Fatal(err)
@@ -316,13 +301,10 @@ func (w *world) lists() (n int) {
 // Many machines that vanish at once do not count as gone until a person confirms it.
 func TestMachinesThatVanishTogetherAreHeld(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	var machines []*infrav1.MaasMachine
 	for i := range 3 {
-		m := w.newMachine(fmt.Sprintf("md-%d", i), false, vm)
-		w.deployed(m)
+		m := w.deployedMachine(fmt.Sprintf("md-%d", i), false, vm)
 		machines = append(machines, m)
 	}
 	w.stopManager() // They vanish one by one; and a manager that starts later must see it, too.
@@ -411,10 +393,8 @@ func TestALostOwnerIDHoldsEverything(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
-			m := w.newMachine("cp-0", true, vm)
-			w.deployed(m)
+			cluster := w.provisionedCluster()
+			m := w.deployedMachine("cp-0", true, vm)
 			w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
 			id := cluster.Annotations[infrav1.OwnerIDAnnotation]
 			if tc.id == "" {
@@ -445,11 +425,8 @@ func TestALostOwnerIDHoldsEverything(t *testing.T) {
 func TestAForgedOwnerIDTakesNothing(t *testing.T) {
 	t.Parallel()
 	const name = "production-eu-west-control-plane-with-a-long-name-x7k2m"
-	w := newWorld(t, func(w *world) { w.second = w.namespace + "-tenant" })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine(name, true, vm)
-	w.deployed(m)
+	w, cluster := clusterWorld(t, func(w *world) { w.second = w.namespace + "-tenant" })
+	m := w.deployedMachine(name, true, vm)
 	w.eventually(m, "in the endpoint", func() bool { return m.Status.DNSAttached })
 	before := w.maas.State()
 	other := w.copyInto()
@@ -469,8 +446,7 @@ func TestAForgedOwnerIDTakesNothing(t *testing.T) {
 // A machine of choice must meet the spec: Cluster API's contract requires it to be in the Machine's failure domain.
 func TestAMachineOfChoiceMustFit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = "pools: [{name: gold}]\ntags: [{name: gpu}]\n" + w.region })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region = "pools: [{name: gold}]\ntags: [{name: gpu}]\n" + w.region })
 	before := w.maas.State()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
 		"zone": {FailureDomain: "zone-b"}, "cores": {MinCPU: 64}, "memory": {MinMemory: 1 << 20}, "disk": {MinDiskSize: 5000},

@@ -29,9 +29,7 @@ func (w *world) calls(op string) (n int) {
 
 func TestVMsThatMustBeApartNeverShareAHost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	spec := vmWith(infrav1.LXDMachineConfig{AntiAffinity: infrav1.AntiAffinityRequired})
 	w.controlPlane(spec)
 	inEach := func(text string) func() bool {
@@ -42,8 +40,7 @@ func TestVMsThatMustBeApartNeverShareAHost(t *testing.T) {
 	w.eventually(cluster, "updated: each zone takes one", inEach("true map[hosts:1 room:1]"))
 	hosts := map[string]bool{}
 	for _, name := range []string{"a", "b", "c"} {
-		m := w.newMachine(name, true, spec)
-		w.deployed(m)
+		m := w.deployedMachine(name, true, spec)
 		hosts[m.Status.LXDHost] = true
 	}
 	if len(hosts) != 3 {
@@ -56,7 +53,6 @@ func TestVMsThatMustBeApartNeverShareAHost(t *testing.T) {
 	}
 	w.eventually(cluster, "updated: no zone takes another", inEach("false map[hosts:1 room:0]"))
 	t.Run("nor do workers count for control planes", func(t *testing.T) {
-		worker := w.newMachine("worker", false, spec)
-		w.deployed(worker)
+		w.deployedMachine("worker", false, spec)
 	})
 }

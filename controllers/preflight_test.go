@@ -66,7 +66,7 @@ func TestNoMachineIsTakenForAnImageThatIsNotComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"metal": {}, "vm": vm} {
 		m := w.newMachine(name, false, withSpec(spec, func(s *infrav1.MaasMachineSpec) { s.Image = "custom/u" }))
 		w.refusedBeforehand(m, infrav1.ImageNotFoundReason, "custom/u", "files")
@@ -78,11 +78,10 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = oneServer })
 	w.maasCall(http.MethodPost, "ipaddresses/?op=reserve", url.Values{"ip": {"10.77.0.121"}, "subnet": {"10.77.0.0/24"}})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	waits := w.newMachine("waits", false, infrav1.MaasMachineSpec{StaticIP: "10.77.0.121"})
 	w.refusedBeforehand(waits, infrav1.StaticIPInUseReason)
-	sound := w.newMachine("sound", false, infrav1.MaasMachineSpec{})
-	w.deployed(sound)
+	sound := w.deployedMachine("sound", false, infrav1.MaasMachineSpec{})
 	w.delete(sound)
 	w.maasCall(http.MethodPost, "ipaddresses/?op=release", url.Values{"ip": {"10.77.0.121"}})
 	w.await("it is deployed once the address is free", waits, func(ctx context.Context) bool {
@@ -97,8 +96,7 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 // A server is not taken for a Secret that is not there, or has no data.
 func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	w.setInfrastructure(false)
 	machines := map[string]*infrav1.MaasMachine{}
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"metal": {}, "vm": vm} {
@@ -130,13 +128,12 @@ func TestNoMachineIsTakenWithAKeyThatMayNotDeployIt(t *testing.T) {
 	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}}}
 	w := newWorld(t, withPlainUser)
 	w.setKey(plainUser)
-	cluster := w.newCluster(withoutDomain, external("api.example.com"))
-	w.provisioned(cluster)
+	w.provisionedCluster(withoutDomain, external("api.example.com"))
 	composed := w.newMachine("vm", false, vm)
 	w.refusedBeforehand(composed, infrav1.AdministratorNeededReason, "spec.provisioningMode", "joe")
 	bonded := w.newMachine("bond", false, infrav1.MaasMachineSpec{Interfaces: bond})
 	w.refusedBeforehand(bonded, infrav1.AdministratorNeededReason, "spec.interfaces", "joe")
-	w.deployed(w.newMachine("metal", false, infrav1.MaasMachineSpec{}))
+	w.deployedMachine("metal", false, infrav1.MaasMachineSpec{})
 	asked := 0
 	for _, call := range w.maas.Calls().Log {
 		if call.Endpoint == "users/" && call.Op == "whoami" {
@@ -179,8 +176,7 @@ func TestAClusterNeedsAKeyThatMayWriteItsName(t *testing.T) {
 func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
 	t.Parallel()
 	now := testingclock.NewFakePassiveClock(time.Now())
-	w := newWorld(t, func(w *world) { w.region, w.clock = oneServer, now })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region, w.clock = oneServer, now })
 	w.fault(simulator.Fault{Op: "link_subnet", Status: http.StatusBadRequest, Body: `{"ip_address": ["no"]}`})
 	waits := w.newMachine("waits", false, infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"})
 	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.StaticIPInvalidReason)
@@ -190,8 +186,7 @@ func TestAServerThatWaitsForAPersonIsGivenBack(t *testing.T) {
 		return w.metal(waits.Spec.SystemID).Status == "Ready"
 	})
 	w.refused(waits, infrav1.MachineDeployedCondition, infrav1.GivenBackForNowReason)
-	sound := w.newMachine("sound", false, infrav1.MaasMachineSpec{})
-	w.deployed(sound)
+	sound := w.deployedMachine("sound", false, infrav1.MaasMachineSpec{})
 	w.delete(sound)
 	w.maas.ClearFaults()
 	w.await("it is deployed in the end", waits, func(ctx context.Context) bool {
@@ -209,7 +204,7 @@ func TestNoMachineIsTakenOfAnArchitectureWithoutTheImage(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.region = oneServer + "  - {names: [arm], architecture: arm64/generic, cores: 8, memory: 16384, disks: [100]}\n"
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
 	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
 	waits, deployed := first, second
@@ -241,7 +236,7 @@ func TestAnImageForSeveralArchitecturesGoesOnMachinesOfEach(t *testing.T) {
 		w.region = strings.Replace(oneServer, "{name: ubuntu/jammy}", "{name: ubuntu/jammy}, {name: ubuntu/jammy, architecture: arm64/ga-22.04}", 1) +
 			"  - {names: [arm], architecture: arm64/generic, cores: 8, memory: 16384, disks: [100]}\n"
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	first := w.newMachine("first", false, infrav1.MaasMachineSpec{})
 	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
 	w.deployed(first)

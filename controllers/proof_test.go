@@ -72,9 +72,7 @@ func TestWhatIsRecordedOfAMachineThatWasNeverOursUndoesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			id := w.theirs("metal-a")
 			before := w.maas.State()
 			spec, forged := forge(w, id)
@@ -92,8 +90,7 @@ func TestWhatIsRecordedOfAMachineThatWasNeverOursUndoesNothing(t *testing.T) {
 			w.delete(m)
 			w.unchanged(before)
 			// Nor does another of our objects that gets the machine undo anything.
-			other := w.newMachine("other", false, infrav1.MaasMachineSpec{SystemID: id})
-			w.deployed(other)
+			other := w.deployedMachine("other", false, infrav1.MaasMachineSpec{SystemID: id})
 			w.delete(other)
 			w.unchanged(before)
 		})
@@ -103,12 +100,9 @@ func TestWhatIsRecordedOfAMachineThatWasNeverOursUndoesNothing(t *testing.T) {
 // A machine that a person released is as before all the same, also by a new manager: MAAS says whose it was.
 func TestAMachineThatAPersonReleasedIsAsBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 	before := w.maas.State()
-	m := w.newMachine("m", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }))
-	w.deployed(m)
+	m := w.deployedMachine("m", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }))
 	id := m.Spec.SystemID
 	w.annotate(m, clusterv1.PausedAnnotation, new(string))
 	w.eventually(m, "paused", func() bool { return conditions.IsTrue(m, clusterv1.PausedCondition) })
@@ -124,10 +118,8 @@ func TestAMachineThatAPersonReleasedIsAsBefore(t *testing.T) {
 // A layout that another user has set since is theirs.
 func TestALayoutThatSomebodyHasSetSinceStays(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer })
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, shapes["lvm"])
-	w.deployed(m)
+	w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
+	m := w.deployedMachine("m", false, shapes["lvm"])
 	id := m.Spec.SystemID
 	w.stopManager()
 	w.maasCall(http.MethodPost, "machines/"+id+"/?op=release", nil)
@@ -145,9 +137,7 @@ func TestALayoutThatSomebodyHasSetSinceStays(t *testing.T) {
 // An entry for a machine that is not proven to be the cluster's gives nothing back, and undoes nothing.
 func TestAForgedEntryGivesNothingBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	id := w.named("metal-a")
 	metal, _ := w.maas.Machine(id)
 	w.makeBridge(metal, "br-theirs")

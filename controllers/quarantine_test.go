@@ -64,15 +64,12 @@ func (w *world) released(systemID string) {
 
 func TestAnotherManagerLeavesAFailedMachineAloneUntilItsTimeIsOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	first, failed := w.failedOne("first")
 	w.await("it is quarantined", first, func(context.Context) bool { return w.inQuarantine(failed) })
 	w.delete(first)
 	w.restart()
-	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
-	w.deployed(second)
+	second := w.deployedMachine("second", false, infrav1.MaasMachineSpec{})
 	if second.Spec.SystemID == failed {
 		t.Fatal("the machine that failed was picked again, and there was another")
 	}
@@ -100,8 +97,7 @@ func TestAnotherManagerLeavesAFailedMachineAloneUntilItsTimeIsOver(t *testing.T)
 // What MAAS does not tell stays as it was.
 func TestTheKeeperCountsQuarantines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	metric := keeper.NewMetric()
 	k := &keeper.Keeper{Scopes: w.scopes, Interval: 0, Quarantined: metric}
 	counts := func(want float64) {
@@ -139,7 +135,7 @@ func TestTheKeeperAsksEveryIdentity(t *testing.T) {
 		w.region = strings.NewReplacer(joe, joe+jill, "zone: zone-b, pool: capi", "zone: zone-b, pool: others").Replace(w.region)
 	})
 	w.setKey(plainUser)
-	w.provisioned(w.newCluster(withoutDomain, external("api.example.com")))
+	w.provisionedCluster(withoutDomain, external("api.example.com"))
 	w.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "jill", Namespace: w.namespace}, StringData: map[string]string{"endpoint": w.maasURL, "apiKey": key},
 	})
@@ -164,8 +160,7 @@ func TestTheKeeperAsksEveryIdentity(t *testing.T) {
 
 func TestAPersonLiftsAQuarantine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	first, failed := w.failedOne("first")
 	w.await("it is quarantined", first, func(context.Context) bool { return w.inQuarantine(failed) })
 	w.eventually(first, "recorded", func() bool { return recorded(t, first).Quarantine == record.Quarantined })
@@ -181,9 +176,7 @@ func TestAPersonLiftsAQuarantine(t *testing.T) {
 // A key that is no administrator's: the failure stays in the manager's memory, and nothing else is different.
 func TestAKeyThatMayNotQuarantine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, _ := clusterWorld(t)
 	w.fault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", Status: http.StatusForbidden})
 	first, failed := w.failedOne("first")
 	w.eventually(first, "refused", func() bool { return recorded(t, first).Quarantine == record.QuarantineRefused })
@@ -197,8 +190,7 @@ func TestAKeyThatMayNotQuarantine(t *testing.T) {
 	if w.inQuarantine(failed) {
 		t.Fatal("it is quarantined")
 	}
-	second := w.newMachine("second", false, infrav1.MaasMachineSpec{})
-	w.deployed(second)
+	second := w.deployedMachine("second", false, infrav1.MaasMachineSpec{})
 	if second.Spec.SystemID == failed {
 		t.Error("the machine that failed was picked again, and there was another")
 	}
@@ -214,8 +206,7 @@ func TestAQuarantineThatWasInterrupted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			w.fault(fault)
 			first, failed := w.failedOne("first")
 			w.restart()
@@ -231,10 +222,8 @@ func TestAQuarantineThatWasInterrupted(t *testing.T) {
 // A machine that another user has by the time it fails is theirs, and is not quarantined.
 func TestAMachineThatIsNotOursIsNotQuarantined(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 	theirs := m.Spec.SystemID
 	w.maasCall(http.MethodPost, "machines/"+theirs+"/?op=release", nil)
 	w.released(theirs)
@@ -255,8 +244,7 @@ func TestAMachineThatIsNotOursIsNotQuarantined(t *testing.T) {
 // A MAAS of a tenant hangs: quarantines elsewhere end, VM hosts elsewhere are shown, and nothing waits for it.
 func TestAMAASThatHangsHoldsUpNoRound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	hangs := hostile.NewSilence()
 	address := hostile.Serve(t, hangs)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hangs", Namespace: w.namespace}, StringData: map[string]string{

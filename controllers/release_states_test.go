@@ -35,9 +35,7 @@ func (w *world) operations() (ops []string) {
 // person is done.
 func TestTheDeletionOfBareMetalWaitsForAPerson(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withServers)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, withServers)
 	before := w.maas.State()
 	reasons := map[string]string{
 		"commissioning":        infrav1.CommissioningReason,
@@ -166,11 +164,9 @@ func TestAMachineThatAPersonCouldNotReleaseIsGivenBack(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "VM": vm} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t)
 			before := w.maas.State()
-			m := w.newMachine("md-0", false, spec)
-			w.deployed(m)
+			m := w.deployedMachine("md-0", false, spec)
 			id := m.Spec.SystemID
 			w.failNext("power")
 			_, err := w.maasClient().ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), id, maas.ReleaseParams{})
@@ -204,11 +200,9 @@ func TestAVMThatAPersonIsReleasingIsDeleted(t *testing.T) {
 // What MAAS showed a moment ago is not enough to leave a machine to another user: a person may have released it since.
 func TestWhatIsLeftOnAMachineThatAPersonHasJustReleasedIsUndone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	before := w.maas.State()
-	m := w.newMachine("md-0", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
-	w.deployed(m)
+	m := w.deployedMachine("md-0", false, withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }))
 	asked := make(chan struct{})
 	ask := sync.OnceFunc(func() { close(asked) })
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {

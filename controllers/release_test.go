@@ -32,8 +32,7 @@ func erasing(erase infrav1.EraseMode) infrav1.MaasMachineSpec {
 // deployedMetal makes a bare-metal machine with a release policy, in a cluster of its own.
 func (w *world) deployedMetal(erase infrav1.EraseMode) (m *infrav1.MaasMachine, finish func()) {
 	w.t.Helper()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	before := w.maas.State()
 	m = w.newMachine("md-0", false, erasing(erase))
 	w.deployed(m)
@@ -78,9 +77,7 @@ func (w *world) releases() (n int) {
 func TestDisksAreErasedAsTheSpecSays(t *testing.T) {
 	t.Parallel()
 	// Long enough to be observed on a slow computer.
-	w := newWorld(t, withServers, func(w *world) { w.region += "timings: {erase_quick: 30h, erase_secure: 30h, erase_full: 30h}\n" })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, withServers, func(w *world) { w.region += "timings: {erase_quick: 30h, erase_secure: 30h, erase_full: 30h}\n" })
 	before := w.maas.State()
 	wanted := map[infrav1.EraseMode]string{"": "", infrav1.EraseNone: "", infrav1.EraseQuick: "quick", infrav1.EraseSecure: "secure", infrav1.EraseFull: "full"}
 	machines, ids := map[infrav1.EraseMode]*infrav1.MaasMachine{}, map[infrav1.EraseMode]string{}
@@ -307,8 +304,7 @@ func TestALostAllocationIsAwaitedBeforeTheObjectGoes(t *testing.T) {
 // That another user has the machine says nothing of a claim whose response was lost.
 func TestALostClaimIsNotForgottenBecauseAnotherUserHasTheMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.settleTime = 3 * time.Minute })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.settleTime = 3 * time.Minute })
 	id := w.named("metal-a")
 	var taken atomic.Bool
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {

@@ -34,8 +34,7 @@ func (w *world) passes(d time.Duration) {
 // node makes a machine that runs a Node, which a MachineHealthCheck finds healthy.
 func (w *world) node(name string, controlPlane bool, spec infrav1.MaasMachineSpec) *infrav1.MaasMachine {
 	w.t.Helper()
-	m := w.newMachine(name, controlPlane, spec)
-	w.deployed(m)
+	m := w.deployedMachine(name, controlPlane, spec)
 	w.join(m)
 	w.checked(m.Name, metav1.ConditionTrue)
 	return m
@@ -132,8 +131,7 @@ func TestAPowerCycleDoesNotHelp(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "a VM": vm} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withClock)
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t, withClock)
 			m := w.node("md-0", false, spec)
 			remediation := w.remedy("md-0")
 			w.isAt(remediation, infrav1.RemediationRecover)
@@ -150,8 +148,7 @@ func TestAPowerCycleDoesNotHelp(t *testing.T) {
 // MAAS deploys a machine that runs in memory anew when it is switched on, and without its bootstrap. The server is well.
 func TestAMachineInMemoryIsReplacedWithoutAPowerCycle(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{DeployInMemory: true})
 	remediation := w.remedy("md-0")
 	w.isHandedOver(remediation)
@@ -165,8 +162,7 @@ func TestAMachineInMemoryIsReplacedWithoutAPowerCycle(t *testing.T) {
 // A machine is not left off, whenever its Machine is healthy again.
 func TestAMachineThatWasSwitchedOffIsSwitchedOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withClock)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withClock)
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
 	w.fault(simulator.Fault{Op: "power_on", Status: http.StatusServiceUnavailable})
 	remediation := w.remedy("md-0")
@@ -191,7 +187,7 @@ func TestARemediationGoesOnAfterARestart(t *testing.T) {
 		t.Run(string(step), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, func(w *world) { w.timeScale = 25 }) // Slow enough to be stopped meanwhile.
-			w.provisioned(w.newCluster())
+			w.provisionedCluster()
 			m := w.node("md-0", false, infrav1.MaasMachineSpec{})
 			remediation := w.remedy("md-0")
 			w.eventually(remediation, "at the step "+string(step), func() bool {
@@ -210,8 +206,7 @@ func TestARemediationGoesOnAfterARestart(t *testing.T) {
 // Whoever spares a Machine wants nothing done, for as long.
 func TestARemediationIsHeld(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	m := w.node("md-0", false, vm)
 	machine := w.machineOf("md-0")
 	w.patch(machine, func() { machine.Annotations = map[string]string{clusterv1.MachineSkipRemediationAnnotation: ""} })
@@ -227,8 +222,7 @@ func TestARemediationIsHeld(t *testing.T) {
 // A machine that is another user's by now is not touched, and its Machine is replaced.
 func TestAMachineThatIsNotOursIsNotSwitched(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
 	id := "machines/" + m.Spec.SystemID + "/"
 	w.maasCall(http.MethodPost, id+"?op=release", nil)
@@ -251,8 +245,7 @@ func TestAMachineThatIsNotOursIsNotSwitched(t *testing.T) {
 // A BMC may take minutes to say whether a machine is on. Until then another user may have got the machine.
 func TestAMachineThatIsTakenWhileItsBMCIsAskedIsNotSwitched(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, withOtherUser(true))
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
 	asked, answered, shown := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ask := sync.OnceFunc(func() { close(asked) })
@@ -281,8 +274,7 @@ func TestAMachineThatIsTakenWhileItsBMCIsAskedIsNotSwitched(t *testing.T) {
 // The Machine of a control plane whose MaasMachine goes while it waits to leave the endpoint is replaced.
 func TestARemediationWithoutItsMaasMachineIsHandedOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	w.newPlane(3, "zone-a", "zone-b", "zone-c")
 	m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "cp-1"}}
 	w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
@@ -301,9 +293,7 @@ func TestARemediationWithoutItsMaasMachineIsHandedOver(t *testing.T) {
 // any more; when its Machine is healthy, clients are sent to it again.
 func TestAControlPlaneIsRemediedWhileItsQuorumHolds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	p := w.newPlane(3, "zone-a", "zone-b", "zone-c")
 	var all, others []string
 	machines := map[string]*infrav1.MaasMachine{}

@@ -16,10 +16,8 @@ import (
 func TestTheAddressOfAMachineThatSomebodyTookAfterItsReleaseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const address = "10.77.0.51"
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{StaticIP: address})
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("md-0", false, infrav1.MaasMachineSpec{StaticIP: address})
 	id := m.Spec.SystemID
 	w.maas.ResetCalls()
 	var taken atomic.Bool

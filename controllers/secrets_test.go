@@ -99,16 +99,14 @@ func TestNobodyReadsTheAPIKey(t *testing.T) {
 		w.region = strings.ReplaceAll(region, "admin:token:secret", "admin:token:"+rightKeySecret)
 	})
 	w.useKeySecret(rightKeySecret)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 
 	// MAAS, or a proxy before it, repeats the request in its error.
 	w.fault(simulator.Fault{
 		Method: http.MethodPost, Op: "compose", Status: http.StatusInternalServerError, First: 1,
 		Body: `Request was: Authorization: OAuth oauth_signature="%26` + rightKeySecret + `"`,
 	})
-	m := w.newMachine("cp-0", true, vm)
-	w.deployed(m)
+	m := w.deployedMachine("cp-0", true, vm)
 	w.useKeySecret(wrongKeySecret)
 	w.poke(cluster)
 	w.eventually(cluster, "without a key", func() bool {

@@ -54,10 +54,8 @@ func (w *world) assessed(m *infrav1.MaasMachine, want states.Assessment) {
 // it runs again, it is ready again.
 func TestStatesOfAMachineThatRan(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 	providerID, addresses := m.Spec.ProviderID, m.Status.Addresses
 	w.maas.ResetCalls()
 	for _, lost := range []bool{false, true} {
@@ -91,9 +89,7 @@ func TestStatesOfAMachineThatRan(t *testing.T) {
 // A machine that can't be deployed yet is waited for, and deployed when it can be.
 func TestStatesBeforeTheFirstDeployment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, _ := clusterWorld(t)
 	id := w.maas.Machines()[0].SystemID
 	w.setState(id, "new")
 	m := w.newMachine("pinned", false, infrav1.MaasMachineSpec{SystemID: id})
@@ -122,8 +118,7 @@ func TestADeploymentThatHangs(t *testing.T) {
 		w.deployTimeout = time.Second
 		w.region += "timings: {deploy_vm: 100000h}\n"
 	})
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w.provisionedCluster()
 	before := w.maas.State()
 	m := w.newMachine("m", false, vm)
 	w.assessed(m, states.Assessment{Reason: infrav1.DeployTimedOutReason, Then: states.Person})
@@ -151,7 +146,7 @@ func TestCommissioningThatHangs(t *testing.T) {
 		w.commissionTimeout = time.Second
 		w.region += "timings: {commission: 1000h}\n"
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	m := w.newMachine("m", false, commissioned)
 	w.assessed(m, states.Assessment{Reason: infrav1.CommissioningTimedOutReason, Then: states.Person})
 	w.must(w.maas.SetTimeScale(1000 * timeScale))
@@ -166,8 +161,7 @@ var commissioned = withSpec(vm, func(s *infrav1.MaasMachineSpec) {
 // A VM is ours, whatever a person did with it: its deletion deletes the VM.
 func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	before := w.maas.State()
 	var machines []*infrav1.MaasMachine
 	shorts := []string{"broken", "retired", "rescue_mode", "failed_testing", "missing"}
@@ -191,10 +185,8 @@ func TestDeletionOfAVMThatAPersonWorksOn(t *testing.T) {
 // A machine that ran, was released by an operator and deployed by another user belongs to that user.
 func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, _ := clusterWorld(t)
+	m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 	id := "machines/" + m.Spec.SystemID + "/"
 	w.maasCall(http.MethodPost, id+"?op=release", nil)
 	w.await("it is released", m, func(context.Context) bool {
@@ -214,8 +206,7 @@ func TestAMachineThatSomebodyTookIsTheirs(t *testing.T) {
 // Between our read of a free machine and our request, another client with the same MAAS user acquires it.
 func TestAMachineThatIsTakenAtTheLastMomentIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t)
 	id := w.maas.Machines()[0].SystemID
 	var taken atomic.Bool
 	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
@@ -238,13 +229,10 @@ func TestLostAnswersOfAMachineOfChoice(t *testing.T) {
 	for _, phase := range []simulator.Phase{simulator.Before, simulator.After} {
 		t.Run(string(phase), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			before := w.maas.State()
 			lost := w.loseEachCallOnce(phase)
-			m := w.newMachine("m", false, infrav1.MaasMachineSpec{SystemID: w.maas.Machines()[0].SystemID, StaticIP: "10.77.0.51"})
-			w.deployed(m)
+			m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{SystemID: w.maas.Machines()[0].SystemID, StaticIP: "10.77.0.51"})
 			if n := w.acquiredMachines(); n != 1 || recorded(t, m).MayAcquire() {
 				t.Errorf("%d machines were acquired, and it notes %v:\n%s", n, m.Annotations, w.machines())
 			}

@@ -108,9 +108,7 @@ func TestStorageShapes(t *testing.T) {
 	for _, version := range simulator.Versions {
 		t.Run(version.Series(), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region, w.version = region, version.String() })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region, w.version = region, version.String() })
 			before := w.maas.State()
 			machines := map[string]*infrav1.MaasMachine{}
 			for name, spec := range shapes {
@@ -186,8 +184,7 @@ func TestStorageThatNoMachineCanHave(t *testing.T) {
 			w := newWorld(t, func(w *world) {
 				w.region = strings.Replace(region, "disks: [100]}", "disks: [100, 400], disk_tags: [[sata], [nvme]]}", 1)
 			})
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster()
 			before := w.maas.State()
 			m := w.newMachine("m", false, tc.spec)
 			w.refused(m, infrav1.MachineDeployedCondition, infrav1.StorageImpossibleReason)
@@ -211,9 +208,7 @@ func TestStorageThatNoMachineCanHave(t *testing.T) {
 // A machine of choice gets its layout before it is claimed, or is not claimed.
 func TestStorageOfAMachineOfChoice(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = withMirror(t) })
 	before := w.maas.State()
 	servers := w.maas.Machines()
 	choose := func(spec infrav1.MaasMachineSpec, at int) infrav1.MaasMachineSpec {
@@ -238,8 +233,7 @@ func TestStorageOfAMachineOfChoice(t *testing.T) {
 // another one is taken.
 func TestAnotherUserTakesTheMachineThatGotALayout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region = withMirror(t) })
 	taken := make(chan string, 1)
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if call.Op == "set_storage_layout" && at == simulator.After && len(taken) == 0 {
@@ -249,8 +243,7 @@ func TestAnotherUserTakesTheMachineThatGotALayout(t *testing.T) {
 		}
 		return nil
 	})
-	m := w.newMachine("m", false, shapes["lvm"])
-	w.deployed(m)
+	m := w.deployedMachine("m", false, shapes["lvm"])
 	id := <-taken
 	if m.Spec.SystemID == id {
 		t.Fatalf("the machine %s is another user's", id)
@@ -267,8 +260,7 @@ func TestAnotherManagerDoesNotGetTheMachineThatGetsALayout(t *testing.T) {
 	for name, wanted := range map[string]infrav1.MaasMachineSpec{"as it is": {}, "with a layout": shapes["lvm"]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = oneServer })
-			w.provisioned(w.newCluster())
+			w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 			before := w.storageOf(w.maas.Machines()[0].SystemID)
 			other := newWorld(t, func(other *world) { other.maas, other.maasURL = w.maas, w.maasURL })
 			other.provisioned(other.newCluster())
@@ -306,8 +298,7 @@ func TestAnotherManagerDoesNotGetTheMachineThatGetsALayout(t *testing.T) {
 // A note stays when its MaasMachine is gone: who wants the machine is told what to delete.
 func TestTheNoteOfAMaasMachineThatIsGoneIsNamed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 	permit, note := maas.Unrecorded("a test"), maas.Tag{
 		Name: quarantine.ExcludeTag + "-" + w.maas.Machines()[0].SystemID, Comment: quarantine.Note{By: "gone", Until: time.Now().Add(time.Hour)}.String(),
 	}
@@ -322,10 +313,9 @@ func TestTheNoteOfAMaasMachineThatIsGoneIsNamed(t *testing.T) {
 // A machine that could not be held is not lost to the manager.
 func TestAMachineWhoseNoteIsLostIsTakenAllTheSame(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer })
-	w.provisioned(w.newCluster())
+	w, _ := clusterWorld(t, func(w *world) { w.region = oneServer })
 	w.fault(simulator.Fault{Method: http.MethodPost, Endpoint: "tags/", DropBefore: true, First: 1})
-	w.deployed(w.newMachine("m", false, shapes["lvm"]))
+	w.deployedMachine("m", false, shapes["lvm"])
 }
 
 // What an earlier try holds is kept: a lost response costs neither the layout nor the machine.
@@ -335,9 +325,7 @@ func TestALayoutIsKeptWhenAnswersAreLost(t *testing.T) {
 	for phase, sets := range map[simulator.Phase]int{simulator.Before: times + 1, simulator.After: 1} {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = withMirror(t) })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = withMirror(t) })
 			before := w.maas.State()
 			var mu sync.Mutex
 			lost, changed := map[string]int{}, map[string]bool{}
@@ -355,8 +343,7 @@ func TestALayoutIsKeptWhenAnswersAreLost(t *testing.T) {
 				lost[name]++
 				return errLost
 			})
-			m := w.newMachine("m", false, shapes["lvm"])
-			w.deployed(m)
+			m := w.deployedMachine("m", false, shapes["lvm"])
 			w.maas.SetHook(nil)
 			if !changed[m.Spec.SystemID] || len(changed) != 1 || w.acquiredMachines() != 1 {
 				t.Errorf("it has %s, and the layouts of %v were changed:\n%s", m.Spec.SystemID, changed, w.machines())
@@ -388,9 +375,7 @@ func systemIDIn(path string) string {
 // A machine that got its layout and was not allocated is as before when the object goes.
 func TestALayoutIsRestoredWithoutAMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = withMirror(t) })
 	before := w.maas.State()
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if call.Op == "allocate" && at == simulator.Before && slices.ContainsFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool {
@@ -413,13 +398,10 @@ func TestALayoutIsRestoredWithoutAMachine(t *testing.T) {
 // A MaasMachine that set a layout and did not get that machine, and then takes one that was kept, restores the layout of the first.
 func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = withMirror(t) })
 	before := w.maas.State()
 	md := w.deployment("md", 2)
-	first := w.newMachine("first", false, withKeep(shapes["lvm"]), of(md))
-	w.deployed(first)
+	first := w.deployedMachine("first", false, withKeep(shapes["lvm"]), of(md))
 	id := first.Spec.SystemID
 	shaped := func() bool {
 		return slices.ContainsFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool {
@@ -453,9 +435,7 @@ func TestALayoutIsRestoredBeforeAServerThatWasKeptIsTaken(t *testing.T) {
 // Another user gets the machine after its layout, and is giving it back: it goes to the next one as before.
 func TestTheLayoutOfAMachineThatAnotherUserGivesBackIsRestored(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer + "timings: {erase_quick: 300h}\n" })
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = oneServer + "timings: {erase_quick: 300h}\n" })
 	before, id := w.maas.State(), w.named("server")
 	var taken atomic.Bool
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
@@ -485,10 +465,8 @@ func TestTheLayoutOfAMachineThatAnotherUserGivesBackIsRestored(t *testing.T) {
 // A machine that another user gets before its layout is restored is theirs as it is.
 func TestAReleasedMachineOfAnotherUserKeepsItsLayout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = withMirror(t) })
-	w.provisioned(w.newCluster())
-	m := w.newMachine("m", false, shapes["lvm"])
-	w.deployed(m)
+	w, _ := clusterWorld(t, func(w *world) { w.region = withMirror(t) })
+	m := w.deployedMachine("m", false, shapes["lvm"])
 	id := m.Spec.SystemID
 	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
 		if call.Op == "restore_storage_configuration" && at == simulator.Before {
@@ -526,7 +504,7 @@ machines:
 func unfit(t *testing.T, others string) (w *world, systemID string) {
 	t.Helper()
 	w = newWorld(t, func(w *world) { w.region = unfitRegion + others })
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	systemID = w.named("a-unfit")
 	w.maasCall(http.MethodPost, "machines/"+systemID+"/?op=commission", nil)
 	w.await("it is Ready, with nothing on its disk", w.cluster, func(context.Context) bool {
@@ -554,8 +532,7 @@ func TestAMachineWithoutALayoutIsLeftOut(t *testing.T) {
 			t.Errorf("%q does not name the machine that was left out", message)
 		}
 	}
-	shaped := w.newMachine("third", false, shapes["flat"])
-	w.deployed(shaped)
+	shaped := w.deployedMachine("third", false, shapes["flat"])
 	if shaped.Spec.SystemID != id {
 		t.Errorf("a template with a layout got %s, want %s", shaped.Spec.SystemID, id)
 	}
@@ -599,7 +576,7 @@ func TestADPUIsLeftOut(t *testing.T) {
 		w.region = strings.ReplaceAll(oneServer, "disks: [100]}", "disks: [100], dpu: true}")
 		w.version = "3.8"
 	})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	dpu := w.maas.Machines()[0].SystemID
 	for name, reason := range map[string]string{"any": infrav1.NoMachineAvailableReason, "chosen": infrav1.MachineDoesNotFitReason} {
 		spec := infrav1.MaasMachineSpec{}

@@ -225,6 +225,13 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	return w
 }
 
+// clusterWorld is newWorld, with a cluster that is provisioned.
+func clusterWorld(t *testing.T, change ...func(*world)) (*world, *infrav1.MaasCluster) {
+	t.Helper()
+	w := newWorld(t, change...)
+	return w, w.provisionedCluster()
+}
+
 func (w *world) createCredentials() {
 	w.t.Helper()
 	w.create(&corev1.Secret{
@@ -384,6 +391,14 @@ func (w *world) newCluster(change ...func(*infrav1.MaasCluster)) *infrav1.MaasCl
 	return maasCluster
 }
 
+// provisionedCluster is newCluster, and waits until it is provisioned.
+func (w *world) provisionedCluster(change ...func(*infrav1.MaasCluster)) *infrav1.MaasCluster {
+	w.t.Helper()
+	cluster := w.newCluster(change...)
+	w.provisioned(cluster)
+	return cluster
+}
+
 // provisioned waits for the provider, then sets the Cluster's status, as Cluster API does.
 func (w *world) provisioned(maasCluster *infrav1.MaasCluster) {
 	w.t.Helper()
@@ -422,6 +437,14 @@ func (w *world) newMachine(name string, controlPlane bool, spec infrav1.MaasMach
 	w.own(machine, maasMachine)
 	w.create(maasMachine)
 	return maasMachine
+}
+
+// deployedMachine is newMachine, and waits until it is ready for Cluster API.
+func (w *world) deployedMachine(name string, controlPlane bool, spec infrav1.MaasMachineSpec, change ...func(*metav1.ObjectMeta)) *infrav1.MaasMachine {
+	w.t.Helper()
+	m := w.newMachine(name, controlPlane, spec, change...)
+	w.deployed(m)
+	return m
 }
 
 // eventually waits until an object is as wanted.

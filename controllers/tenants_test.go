@@ -55,7 +55,7 @@ func TestATenantWhoClaimsAVMHostGetsNoLXDHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withTenant)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.second}})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	theirs := w.lxdHost(w.hostName("lxd-a"))
 	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	labels := map[string]string{clusterv1.ClusterNameLabel: "evil"}
@@ -74,8 +74,7 @@ func TestATenantWhoClaimsAVMHostGetsNoLXDHost(t *testing.T) {
 		conditions.Set(claim, metav1.Condition{Type: infrav1.MachineDeployedCondition, Status: metav1.ConditionTrue, Reason: "Deployed"})
 	})
 	w.staysInPlace(theirs, w.second)
-	vm := w.newMachine("vm-1", false, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: "zone-a"})
-	w.deployed(vm)
+	w.deployedMachine("vm-1", false, infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD, FailureDomain: "zone-a"})
 }
 
 // A server of the tenant's shows the machine of the VM host, the VM host itself, and whatever proves it.
@@ -83,7 +82,7 @@ func TestATenantWithAMAASThatShowsAVMHostGetsNoLXDHostOfIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withTenant)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.second}})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	theirs := w.lxdHost(w.hostName("lxd-a"))
 	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 
@@ -118,7 +117,7 @@ func TestAnotherLXDHostOfAVMHostDoesNotCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withTenant)
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.second}})
-	w.provisioned(w.newCluster())
+	w.provisionedCluster()
 	theirs := w.lxdHost(w.hostName("lxd-a"))
 	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 	for i := range 9 {

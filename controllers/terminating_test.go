@@ -51,8 +51,7 @@ func TestAllIsGivenBackWithItsNamespace(t *testing.T) {
 	t.Parallel()
 	machine := func(name string, spec infrav1.MaasMachineSpec) func(*world) []client.Object {
 		return func(w *world) []client.Object {
-			m := w.newMachine(name, spec.IsLXD(), spec)
-			w.deployed(m)
+			m := w.deployedMachine(name, spec.IsLXD(), spec)
 			return []client.Object{m}
 		}
 	}
@@ -61,8 +60,7 @@ func TestAllIsGivenBackWithItsNamespace(t *testing.T) {
 			w.servePools()
 			pool := ipam.NewPool(w.namespace, "pool", "10.77.0.60")
 			w.create(pool)
-			m := w.newMachine("m", false, fromPool(spec, "pool"))
-			w.deployed(m)
+			m := w.deployedMachine("m", false, fromPool(spec, "pool"))
 			return []client.Object{m, w.claim(m), pool}
 		}
 	}
@@ -129,8 +127,7 @@ func TestADeletionMakesNothing(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster()
 			all := withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded })
 			metal, composed := w.newMachine("m", false, all), w.newMachine("cp-0", true, vm)
 			w.deployed(metal)
@@ -213,8 +210,7 @@ func TestAServerThatIsKeptIsGivenBackWithItsNamespace(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, func(w *world) { w.region = oneServer })
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster()
 			_, id := w.keepsServer(tc.spec)
 			w.waits(cluster, id)
 			if tc.fault != nil {
@@ -241,15 +237,13 @@ func TestAKeyThatIsChangedDuringADeletionIsFollowed(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, func(w *world) { w.region = oneServer }, withTwoKeys)
 			before := w.maas.State()
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster()
 			var all []client.Object
 			var id string
 			if kept {
 				_, id = w.keepsServer(infrav1.MaasMachineSpec{})
 			} else {
-				m := w.newMachine("m", false, infrav1.MaasMachineSpec{})
-				w.deployed(m)
+				m := w.deployedMachine("m", false, infrav1.MaasMachineSpec{})
 				all, id = append(all, m), m.Spec.SystemID
 			}
 			w.maasCall("POST", "machines/"+id+"/?op=lock", nil)
@@ -274,8 +268,7 @@ func TestAServerThatCannotBeGivenBackYetIsToldOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.region = oneServer })
 	before := w.maas.State()
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster()
 	_, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	w.maasCall("POST", "machines/"+id+"/?op=lock", nil)
 	w.deleteNamespace(w.cluster, cluster)
@@ -294,12 +287,9 @@ func TestAServerThatCannotBeKeptIsGivenBack(t *testing.T) {
 	for name, room := range map[string]int{"no room at all": 200, "little room": 40 << 10} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(w *world) { w.region = contested })
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t, func(w *world) { w.region = contested })
 			before := w.maas.State()
-			m := w.newMachine("first", false, withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}), of(w.deployment("md", 1)))
-			w.deployed(m)
+			m := w.deployedMachine("first", false, withKeep(infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}), of(w.deployment("md", 1)))
 			w.fill(cluster, limit-room)
 			w.delete(m)
 			if n := w.keptIn(cluster); n != 0 {
@@ -334,12 +324,9 @@ func TestAnObjectFullOfAnnotationsIsDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			before := w.maas.State()
-			m := w.newMachine("m", false, spec)
-			w.deployed(m)
+			m := w.deployedMachine("m", false, spec)
 			w.fill(m, 256<<10)
 			w.fill(cluster, 256<<10)
 			w.delete(m)

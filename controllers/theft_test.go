@@ -24,11 +24,8 @@ import (
 // Of many removals most wait for their turn. A proof from before the wait may not hold after it.
 func TestAMachineThatIsTakenWhileItsRemovalWaitsIsTheirs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	cluster := w.newCluster()
-	w.provisioned(cluster)
-	m := w.newMachine("taken", false, infrav1.MaasMachineSpec{})
-	w.deployed(m)
+	w, cluster := clusterWorld(t, withOtherUser(true))
+	m := w.deployedMachine("taken", false, infrav1.MaasMachineSpec{})
 	w.stealAfterWait(cluster, turns.Removal, m.Spec.SystemID, func() { w.beginDeletion(m) })
 	w.goes(m)
 	w.isTheirs(m.Spec.SystemID)
@@ -37,9 +34,7 @@ func TestAMachineThatIsTakenWhileItsRemovalWaitsIsTheirs(t *testing.T) {
 // A Machine may wait long for its turn to take a server over.
 func TestAServerThatIsTakenWhileItsHeirWaitsIsTheirs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(w *world) { w.region = oneServer }, withOtherUser(true))
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, func(w *world) { w.region = oneServer }, withOtherUser(true))
 	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
 	var heir *infrav1.MaasMachine
 	w.stealAfterWait(cluster, turns.Machines, id, func() {
@@ -55,8 +50,7 @@ func TestAServerThatIsTakenWhileItsHeirWaitsIsTheirs(t *testing.T) {
 func TestAHostThatIsTakenWhileItsClusterIsAskedIsTheirs(t *testing.T) {
 	t.Parallel()
 	w, cluster := hostWorld(t, withOtherUser(true))
-	m := w.newMachine("taken", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
-	w.deployed(m)
+	m := w.deployedMachine("taken", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	node := w.joined(m)
 	w.saysOnNode(node, corev1.ConditionFalse, "LXDNotReady", "there is no bridge br0")
 	w.patch(node, func() {

@@ -27,9 +27,7 @@ func TestAMachineThatIsNotUsedIsGivenBackThoughItCannotBeSwitchedOff(t *testing.
 	for name, deleted := range map[string]bool{"the object stays": false, "the object is deleted": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			cluster := w.newCluster()
-			w.provisioned(cluster)
+			w, cluster := clusterWorld(t)
 			before := w.maas.State()
 			w.acquiredBefore(cluster, "m", "metal-b")
 			id := w.acquiredBefore(cluster, "m", "metal-a")
@@ -51,9 +49,7 @@ func TestAMachineThatIsNotUsedIsGivenBackThoughItCannotBeSwitchedOff(t *testing.
 // Nor is it held if another user takes it when its release has begun: it is theirs.
 func TestAMachineThatIsNotUsedAndTakenMeanwhileIsTheirs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withOtherUser(true))
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t, withOtherUser(true))
 	w.acquiredBefore(cluster, "m", "metal-b")
 	id := w.acquiredBefore(cluster, "m", "metal-a")
 	w.switchOn(id)
@@ -71,9 +67,7 @@ func TestAMachineThatIsNotUsedAndTakenMeanwhileIsTheirs(t *testing.T) {
 // Nor is one that was acquired before a person named another one.
 func TestAMachineThatIsNotNamedIsGivenBackThoughItCannotBeSwitchedOff(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	before := w.maas.State()
 	id := w.acquiredBefore(cluster, "m", "metal-a")
 	w.switchOn(id)
@@ -93,9 +87,7 @@ func TestAMachineThatIsNotNamedIsGivenBackThoughItCannotBeSwitchedOff(t *testing
 // does not respond.
 func TestOfTwoMachinesNoneIsLeftWhenTheObjectGoes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	cluster := w.newCluster()
-	w.provisioned(cluster)
+	w, cluster := clusterWorld(t)
 	before := w.maas.State()
 	w.acquiredBefore(cluster, "m", "metal-a")
 	w.acquiredBefore(cluster, "m", "metal-b")

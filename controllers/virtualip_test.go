@@ -51,8 +51,7 @@ func TestVirtualIPIsReservedOnceWhateverBecomesOfTheAnswer(t *testing.T) {
 			before := w.maas.State()
 			fault.Method, fault.Endpoint, fault.Op, fault.First = http.MethodPost, "ipaddresses/", "reserve", 1
 			w.fault(fault)
-			cluster := w.newCluster(somewhere)
-			w.provisioned(cluster)
+			cluster := w.provisionedCluster(somewhere)
 			if reserved := w.reserved(cluster); len(reserved) != 1 || reserved[0].String() != cluster.Spec.ControlPlaneEndpoint.Host {
 				t.Errorf("%v are reserved, want %s", reserved, cluster.Spec.ControlPlaneEndpoint.Host)
 			}
@@ -133,8 +132,7 @@ func TestAVirtualIPIsNotFreedByALateReleaseOfAnEarlierCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.settleTime = time.Hour })
 	before := w.maas.State()
-	cluster := w.newCluster(at(virtualIP))
-	w.provisioned(cluster)
+	cluster := w.provisionedCluster(at(virtualIP))
 	var looks, releases atomic.Int32
 	lost := simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "release", DropBefore: true}
 	w.maas.ChooseFaults(func(c simulator.Call) *simulator.Fault {
