@@ -5,6 +5,7 @@ package controllers
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
 func TestTemplatesReportTheCapacityOfTheirMachines(t *testing.T) {
@@ -118,18 +120,22 @@ func TestTemplatesReportTheRoomForVMs(t *testing.T) {
 func TestTemplatesReportTheRoomForBareMetal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) {
-		w.region = strings.Replace(region, "machines:\n", "machines:\n  - {names: [metal-c, metal-d], zone: zone-b, cores: 16, memory: 16384, disks: [100]}\n", 1)
+		w.region = strings.Replace(region, "machines:\n", "machines:\n  - {names: [metal-c, metal-d, metal-e], zone: zone-b, cores: 16, memory: 16384, disks: [100]}\n", 1)
 	})
 	w.provisionedCluster()
 	w.deployedMachine("worker", false, infrav1.MaasMachineSpec{FailureDomain: "zone-a"})
 	for _, m := range w.maas.Machines() {
-		if m.Hostname == "metal-d" {
+		switch m.Hostname {
+		case "metal-d":
 			w.setState(m.SystemID, "broken")
+		case "metal-e":
+			w.maasCall(http.MethodPost, "tags/", url.Values{"name": {quarantine.Tag}})
+			w.maasCall(http.MethodPost, "tags/"+quarantine.Tag+"/?op=update_nodes", url.Values{"add": {m.SystemID}})
 		}
 	}
 	metal := w.template("metal", infrav1.MaasMachineSpec{MinCPU: 2})
 	w.hasRoom(metal, "2 zone-a:0 zone-b:2")
-	if diff := cmp.Diff(&infrav1.MachineCounts{Ready: 2, InUse: 1, Broken: 1}, metal.Status.Room.Machines); diff != "" {
+	if diff := cmp.Diff(&infrav1.MachineCounts{Ready: 2, InUse: 1, Broken: 1, CoolingDown: 1}, metal.Status.Room.Machines); diff != "" {
 		t.Errorf("the machines differ (-want +got):\n%s", diff)
 	}
 	w.hasRoom(w.template("large", infrav1.MaasMachineSpec{MinCPU: 16}), "1 zone-b:1")
