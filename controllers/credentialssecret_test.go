@@ -232,6 +232,21 @@ func TestNothingIsHeldForAPausedCluster(t *testing.T) {
 	w.eventually(other, "held", func() bool { return isHeld(other) })
 }
 
+// Without the key of its nodes, a machine of a host cluster may not be released.
+func TestTheSecretOfTheNodesIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	nodes := w.another("nodes")
+	cluster := w.newCluster(func(c *infrav1.MaasCluster) {
+		c.Spec.LXDControlPlaneCluster = true
+		c.Spec.LXDConfig = &infrav1.LXDHostConfig{CredentialsRef: &infrav1.LocalObjectReference{Name: "nodes"}}
+	})
+	w.provisioned(cluster)
+	w.eventually(nodes, "held", func() bool { return isHeld(nodes) })
+	w.deleteCluster(cluster)
+	w.eventually(nodes, "free", func() bool { return !isHeld(nodes) })
+}
+
 // A MaasCluster that names a Secret while it is being freed has seen the finalizer, and does not add it.
 func TestASecretThatIsNamedWhileItIsFreedIsHeldAgain(t *testing.T) {
 	t.Parallel()

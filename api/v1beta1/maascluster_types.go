@@ -11,9 +11,9 @@ const (
 	// ClusterFinalizer is removed from a MaasCluster once nothing of it is left in MAAS.
 	ClusterFinalizer = "infrastructure.cluster.x-k8s.io/maascluster"
 
-	// CredentialsFinalizer is on the Secret of spec.credentialsRef from before MAAS is changed with it until no
-	// MaasCluster names it any more: without the Secret nothing could be given back. It is also on the Secrets of an
-	// LXDHost that people made, from when it is Trusted until it is gone.
+	// CredentialsFinalizer is on the Secrets of spec.credentialsRef and spec.lxdConfig.credentialsRef from before MAAS is
+	// changed with them until no MaasCluster names them any more: without them nothing could be given back. It is also on
+	// the Secrets of an LXDHost that people made, from when it is Trusted until it is gone.
 	CredentialsFinalizer = "maascluster.infrastructure.cluster.x-k8s.io/credentials"
 
 	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster: 12 characters

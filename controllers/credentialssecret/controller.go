@@ -9,8 +9,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,7 +75,7 @@ func named(object client.Object) (keys []client.ObjectKey) {
 	var refs []*infrav1.LocalObjectReference
 	switch o := object.(type) {
 	case *infrav1.MaasCluster:
-		refs = append(refs, o.Spec.CredentialsRef)
+		refs = append(refs, o.Spec.CredentialsRef, ptr.Deref(o.Spec.LXDConfig, infrav1.LXDHostConfig{}).CredentialsRef)
 	case *infrav1.LXDHost:
 		refs = append(refs, o.Spec.CredentialsRef, o.Spec.MAASCredentialsRef)
 	}
@@ -170,11 +172,12 @@ func names(object client.Object, key client.ObjectKey) bool {
 	return slices.Contains(named(object), key)
 }
 
-// Hold keeps the Secret of a cluster while the MaasCluster exists, even if its namespace is deleted. The reader does
-// not cache.
+// Hold keeps the Secrets of a cluster while the MaasCluster exists, even if its namespace is deleted. That of a host
+// cluster's nodes may be missing: LXDReady says so. The reader does not cache.
 func Hold(ctx context.Context, c client.Client, reader client.Reader, maasCluster *infrav1.MaasCluster) error {
 	for _, key := range named(maasCluster) {
-		if err := hold(ctx, c, reader, key); err != nil {
+		own := maasCluster.Spec.CredentialsRef
+		if err := hold(ctx, c, reader, key); err != nil && (!apierrors.IsNotFound(err) || own != nil && own.Name == key.Name) {
 			return err
 		}
 	}
