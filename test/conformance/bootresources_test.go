@@ -68,10 +68,3 @@ func TestBootResourceAloneHasItsSets(t *testing.T) {
 		}
 	})
 }
-
-func TestImportingIsReported(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		var importing bool
-		m.get(t, "boot-resources/", "op", "is_importing").ok(t).into(t, &importing)
-	})
-}

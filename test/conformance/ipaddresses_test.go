@@ -9,24 +9,20 @@ import (
 )
 
 func TestReserveAnAddress(t *testing.T) {
-	for _, parameter := range []string{"ip", "ip_address"} {
-		t.Run(parameter, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
-				subnet := m.subnetWithRoom(t)
-				address := m.freeAddress(t, subnet)
-				got := m.reserve(t, parameter, address)
-				checkShape(t, "address", got, shapes["address"])
-				checkNoOtherKeys(t, "address", got, shapes["address"])
-				if got.str("ip") != address || got.num("alloc_type") != 4 || got.str("alloc_type_name") != "User reserved" {
-					t.Errorf("%s, alloc_type %v (%s); want %s, 4 (User reserved)",
-						got.str("ip"), got["alloc_type"], got.str("alloc_type_name"), address)
-				}
-				if got.str("owner", "username") != m.me(t) || got.id("subnet", "id") != subnet.id("id") {
-					t.Errorf("of %v in %v, want mine in %s", got["owner"], got["subnet"], subnet.str("cidr"))
-				}
-			})
-		})
-	}
+	each(t, func(t *testing.T, m *maas) {
+		subnet := m.subnetWithRoom(t)
+		address := m.freeAddress(t, subnet)
+		got := m.reserve(t, "ip", address)
+		checkShape(t, "address", got, shapes["address"])
+		checkNoOtherKeys(t, "address", got, shapes["address"])
+		if got.str("ip") != address || got.num("alloc_type") != 4 || got.str("alloc_type_name") != "User reserved" {
+			t.Errorf("%s, alloc_type %v (%s); want %s, 4 (User reserved)",
+				got.str("ip"), got["alloc_type"], got.str("alloc_type_name"), address)
+		}
+		if got.str("owner", "username") != m.me(t) || got.id("subnet", "id") != subnet.id("id") {
+			t.Errorf("of %v in %v, want mine in %s", got["owner"], got["subnet"], subnet.str("cidr"))
+		}
+	})
 }
 
 func TestReserveTheNextAddressOfASubnet(t *testing.T) {
@@ -158,49 +154,5 @@ func TestForcedReleaseIsForAdministrators(t *testing.T) {
 		address := m.freeAddress(t, m.subnetWithRoom(t))
 		m.asPlainUser(t).op(t, "ipaddresses/", "release", "ip", address, "force", "true").
 			refuses(t, http.StatusForbidden, "Force-releasing an IP address requires admin privileges.")
-	})
-}
-
-func TestAddressesAreListedByWhoHoldsThem(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		plain := m.asPlainUser(t)
-		mine := m.reserve(t, "ip", m.freeAddress(t, m.subnetWithRoom(t))).str("ip")
-		static := m.giveStaticAddress(t, m.vm(t))
-		if own := m.get(t, "ipaddresses/").list(t); !has(own, "ip", mine) || has(own, "ip", static) {
-			t.Errorf("the caller's list has not %s, or has %s", mine, static)
-		}
-		if all := m.get(t, "ipaddresses/", "all", "true").list(t); !has(all, "ip", mine) || !has(all, "ip", static) {
-			t.Errorf("the list of all has not %s and %s", mine, static)
-		}
-		if theirs := plain.get(t, "ipaddresses/").list(t); has(theirs, "ip", mine) {
-			t.Errorf("another user's list has %s", mine)
-		}
-		if byOwner := m.get(t, "ipaddresses/", "owner", m.me(t)).list(t); !has(byOwner, "ip", mine) {
-			t.Errorf("the list by owner has not %s", mine)
-		}
-		plain.get(t, "ipaddresses/", "all", "true").
-			refuses(t, http.StatusForbidden, "Listing all IP addresses requires admin privileges.")
-	})
-}
-
-func TestListingANonsenseAddressIsABadRequest(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		m.get(t, "ipaddresses/", "ip", "nonsense").
-			refuses(t, http.StatusBadRequest, "Parameter 'ip' must contain an IP address.")
-	})
-}
-
-func TestStaticAddressOfAMachineIsSticky(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		address := m.giveStaticAddress(t, vm)
-		listed := m.get(t, "ipaddresses/", "all", "true", "ip", address).list(t)
-		if len(listed) != 1 || listed[0].num("alloc_type") != 1 {
-			t.Fatalf("%v, want one sticky (1) address", listed)
-		}
-		nics := listed[0].objects("interface_set")
-		if len(nics) != 1 || nics[0].str("system_id") != vm.str("system_id") {
-			t.Errorf("interfaces %v, want the VM's", nics)
-		}
 	})
 }

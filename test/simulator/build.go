@@ -81,7 +81,7 @@ func (s *Simulator) buildNames(region *Region) {
 		st.domains[0].isDefault = true
 	}
 	for _, t := range region.Tags {
-		st.tags = append(st.tags, &tag{name: t.Name, comment: t.Comment, kernelOpts: t.KernelOpts})
+		st.tags = append(st.tags, &tag{name: t.Name, comment: t.Comment})
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *Simulator) buildSubnets(region *Region) error {
 			return fmt.Errorf("subnet %q: %w", described.CIDR, err)
 		}
 		sn := &subnet{
-			id: s.db.next("subnet"), name: described.Name, cidr: cidr, managed: !described.Unmanaged,
+			id: s.db.next("subnet"), name: described.Name, cidr: cidr, managed: true,
 			dnsServers: described.DNSServers, vlan: s.buildVLAN(described),
 		}
 		if sn.name == "" {
@@ -196,7 +196,7 @@ func (s *Simulator) addFiles(im *image) {
 func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 	m := s.newMachine(name)
 	m.architecture = orDefault(g.Architecture, "amd64/generic")
-	m.cpuCount, m.cpuSpeed, m.memory = g.Cores, g.CPUSpeed, g.Memory
+	m.cpuCount, m.memory = g.Cores, g.Memory
 	if m.zone = s.zoneByName(orDefault(g.Zone, "default")); m.zone == nil {
 		return fmt.Errorf("machine %s: no zone %q", name, g.Zone)
 	}
@@ -212,7 +212,7 @@ func (s *Simulator) buildMachine(g RegionMachine, name string) error {
 		}
 	}
 	m.hardware, m.storageExtra, m.isDPU = g.Hardware, g.StorageExtra, g.DPU
-	m.powerType = orDefault(g.PowerType, "ipmi")
+	m.powerType = "ipmi"
 	m.powerParams = map[string]string{"power_address": fmt.Sprintf("10.255.%d.%d", m.id/250, m.id%250+1)}
 	for i, size := range g.Disks {
 		s.addDisk(m, int64(size)*1000*1000*1000, diskName(i), "")
@@ -302,7 +302,7 @@ func (s *Simulator) buildVMHost(d RegionVMHost) error {
 	m := s.db.machines[len(s.db.machines)-1]
 	h := &vmHost{
 		id: s.db.next("bmc"), name: d.Name, kind: "lxd", zone: m.zone, pool: m.pool, machine: m, hv: labProject{lab, orDefault(d.Project, defaultProject)},
-		cpuRatio: orOne(d.CPUOverCommitRatio), memRatio: orOne(d.MemoryOverCommitRatio),
+		cpuRatio: 1, memRatio: 1,
 		params: map[string]string{"power_address": address, "project": orDefault(d.Project, defaultProject)},
 		tags:   append([]string{consoleTag}, d.Tags...), serial: d.Serial,
 	}
@@ -384,13 +384,6 @@ func orDefault(text, fallback string) string {
 		return fallback
 	}
 	return text
-}
-
-func orOne(ratio float64) float64 {
-	if ratio == 0 {
-		return 1
-	}
-	return ratio
 }
 
 func httpTime(t time.Time) string { return t.Format("2006-01-02T15:04:05.000") }

@@ -197,8 +197,6 @@ func (rq *request) deleteImage() (any, error) {
 	return noContent{}, nil
 }
 
-func (rq *request) isImporting() (any, error) { return false, nil }
-
 // listRegionControllers lists the only one. Each of them has files of its own from MAAS 3.5 on.
 func (rq *request) listRegionControllers() (any, error) {
 	if !rq.may(rq.user, viewControllers) {

@@ -7,34 +7,11 @@ import (
 	"strings"
 )
 
+// listAddresses lists what the caller has reserved, or an address of it.
 func (rq *request) listAddresses() (any, error) {
-	all, err := rq.query.boolean("all", false)
-	if err != nil {
-		return nil, err
-	}
-	owner := rq.query.get("owner")
-	var wanted netip.Addr
-	if rq.query.has("ip") {
-		if wanted, err = parseIP(rq.query.get("ip")); err != nil {
-			return nil, badRequest("Parameter 'ip' must contain an IP address.")
-		}
-	}
-	if all && !rq.may(rq.user, viewIPAddresses) {
-		return nil, forbidden("Listing all IP addresses requires admin privileges.")
-	}
-	if owner != "" && !rq.may(rq.user, viewIPAddresses) {
-		return nil, forbidden("Listing another user's IP addresses requires admin privileges.")
-	}
 	out := []any{}
 	for _, a := range sortedAddresses(rq.db.addrs) {
-		if !a.ip.IsValid() || wanted.IsValid() && a.ip != wanted {
-			continue
-		}
-		mine := a.user == rq.user
-		if owner != "" {
-			mine = a.user != nil && a.user.name == owner
-		}
-		if all && (mine || owner == "") || mine && a.kind == allocUserReserved {
+		if a.user == rq.user && a.kind == allocUserReserved && (!rq.query.has("ip") || rq.query.get("ip") == a.ip.String()) {
 			out = append(out, renderAddress(a))
 		}
 	}
@@ -44,18 +21,13 @@ func (rq *request) listAddresses() (any, error) {
 // reserveAddress reserves an address for the caller.
 func (rq *request) reserveAddress() (any, error) {
 	f := rq.data
-	ipText := orDefault(f.get("ip"), f.get("ip_address"))
-	sn, ip, err := rq.reservation(f.get("subnet"), ipText)
+	sn, ip, err := rq.reservation(f.get("subnet"), f.get("ip"))
 	if err != nil {
 		return nil, err
 	}
-	mac := f.get("mac")
-	if mac != "" && !validMAC(mac) {
-		return nil, invalidField("mac_address", "'%s' is not a valid MAC address.", mac)
-	}
 	var r *dnsResource
 	if hostname := f.get("hostname"); hostname != "" {
-		if r, err = rq.nameForAddress(hostname, f.get("domain")); err != nil {
+		if r, err = rq.nameForAddress(hostname); err != nil {
 			return nil, err
 		}
 	}
@@ -121,13 +93,9 @@ func (s *Simulator) refuseStatic(ip netip.Addr) error {
 }
 
 // nameForAddress finds or makes the DNS resource of a reservation.
-func (rq *request) nameForAddress(hostname, domainText string) (*dnsResource, error) {
+func (rq *request) nameForAddress(hostname string) (*dnsResource, error) {
 	name, d := hostname, rq.defaultDomain()
-	if domainText != "" {
-		if d = rq.domainBySpecifier(domainText); d == nil {
-			return nil, notFound("Domain")
-		}
-	} else if strings.Contains(hostname, ".") {
+	if strings.Contains(hostname, ".") {
 		var domainName string // The part after the first dot, even if it is no domain of MAAS.
 		name, domainName, _ = strings.Cut(hostname, ".")
 		if d = rq.domainByName(domainName); d == nil {

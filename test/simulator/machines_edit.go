@@ -128,7 +128,7 @@ func (rq *request) planEdit(m *machine, f form, errs formErrors) (apply func()) 
 		then(func() { m.pool = p })
 	}
 	rq.editHardware(m, f, errs, then)
-	rq.editPower(m, f, errs, then)
+	rq.editPower(m, f, then)
 	return func() {
 		for _, change := range changes {
 			change()
@@ -168,14 +168,7 @@ func (rq *request) editHardware(m *machine, f form, errs formErrors, then func(f
 	if f.has("description") {
 		then(func() { m.description = f.get("description") })
 	}
-	if f.get("swap_size") != "" {
-		size := f.integer("swap_size", 0, errs)
-		then(func() { m.swapSize = &size })
-	}
 	if arch := f.get("architecture"); arch != "" {
-		if !strings.Contains(arch, "/") {
-			arch += "/" + orDefault(f.get("subarchitecture"), "generic")
-		}
 		if !slices.Contains(rq.architectures(), arch) {
 			errs.add("architecture", "'%s' is not a valid architecture.  It should be one of: %s.", arch, quoted(rq.architectures()))
 		}
@@ -193,18 +186,9 @@ func (rq *request) editHardware(m *machine, f form, errs formErrors, then func(f
 	}
 }
 
-// powerTypes are the power drivers that the simulator knows by name.
-var powerTypes = []string{
-	"amt", "apc", "dli", "eaton", "hmc", "ipmi", "lxd", "manual", "moonshot", "mscm", "msftocs", "nova", "openbmc",
-	"proxmox", "raritan", "recs_box", "redfish", "sm15k", "ucsm", "virsh", "vmware", "webhook", "wedge",
-}
-
 const powerParameterPrefix = "power_parameters_"
 
-func (rq *request) editPower(m *machine, f form, errs formErrors, then func(func())) {
-	if kind := f.get("power_type"); kind != "" && !slices.Contains(powerTypes, kind) {
-		errs.add("power_type", "Select a valid choice. %s is not one of the available choices.", kind)
-	}
+func (rq *request) editPower(m *machine, f form, then func(func())) {
 	if kind, params := powerIn(f, m); params != nil {
 		then(func() { m.powerType, m.powerParams = kind, params })
 	}

@@ -103,7 +103,7 @@ type ipRange struct {
 func (r *ipRange) contains(ip netip.Addr) bool { return !ip.Less(r.start) && !r.end.Less(ip) }
 
 type tag struct {
-	name, comment, kernelOpts string
+	name, comment string
 }
 
 type image struct {
@@ -254,9 +254,7 @@ type machine struct {
 
 	architecture     string
 	cpuCount         int
-	cpuSpeed         int
 	memory           int // MiB
-	swapSize         *int
 	disks            []*disk
 	storageExtra     *StorageExtra
 	unlisted         []*disk // those that MAAS does not know any more

@@ -68,7 +68,6 @@ type RegionSubnet struct {
 	Space         string        `json:"space,omitempty"`
 	DHCP          bool          `json:"dhcp,omitempty"`
 	DNSServers    []string      `json:"dns_servers,omitempty"`
-	Unmanaged     bool          `json:"unmanaged,omitempty"`
 	DynamicRanges []RegionRange `json:"dynamic_ranges,omitempty"`
 	Reserved      []RegionRange `json:"reserved_ranges,omitempty"`
 }
@@ -81,9 +80,8 @@ type RegionRange struct {
 
 // RegionTag is a tag that machines can carry.
 type RegionTag struct {
-	Name       string `json:"name"`
-	Comment    string `json:"comment,omitempty"`
-	KernelOpts string `json:"kernel_opts,omitempty"`
+	Name    string `json:"name"`
+	Comment string `json:"comment,omitempty"`
 }
 
 // RegionImage is a boot resource: synced ones are named "ubuntu/jammy", uploaded ones have bare names.
@@ -104,12 +102,10 @@ type RegionMachine struct {
 	Domain       string      `json:"domain,omitempty"`
 	Architecture string      `json:"architecture,omitempty"`
 	Cores        int         `json:"cores"`
-	CPUSpeed     int         `json:"cpu_speed,omitempty"`
 	Memory       int         `json:"memory"`              // MiB
 	Disks        []int       `json:"disks"`               // GB (10^9 bytes)
 	DiskTags     [][]string  `json:"disk_tags,omitempty"` // of the disks, in their order
 	Tags         []string    `json:"tags,omitempty"`
-	PowerType    string      `json:"power_type,omitempty"`
 	Status       string      `json:"status,omitempty"` // a filter's short name; default "ready"
 	DPU          bool        `json:"dpu,omitempty"`    // as MAAS 3.7 and newer has them
 	NICs         []RegionNIC `json:"nics,omitempty"`
@@ -127,17 +123,15 @@ type RegionNIC struct {
 
 // RegionVMHost is a registered LXD VM host, together with the Deployed machine it runs on.
 type RegionVMHost struct {
-	Name                  string              `json:"name"`
-	Zone                  string              `json:"zone,omitempty"`
-	Pool                  string              `json:"pool,omitempty"`
-	Cores                 int                 `json:"cores"`
-	Memory                int                 `json:"memory"` // MiB
-	CPUOverCommitRatio    float64             `json:"cpu_over_commit_ratio,omitempty"`
-	MemoryOverCommitRatio float64             `json:"memory_over_commit_ratio,omitempty"`
-	StoragePools          []RegionStoragePool `json:"storage_pools,omitempty"`
-	Tags                  []string            `json:"tags,omitempty"`
-	Project               string              `json:"project,omitempty"`
-	Version               string              `json:"version,omitempty"`
+	Name         string              `json:"name"`
+	Zone         string              `json:"zone,omitempty"`
+	Pool         string              `json:"pool,omitempty"`
+	Cores        int                 `json:"cores"`
+	Memory       int                 `json:"memory"` // MiB
+	StoragePools []RegionStoragePool `json:"storage_pools,omitempty"`
+	Tags         []string            `json:"tags,omitempty"`
+	Project      string              `json:"project,omitempty"`
+	Version      string              `json:"version,omitempty"`
 	// Serial hosts make and delete VMs one after the other: a request waits for earlier ones.
 	Serial bool   `json:"serial,omitempty"`
 	Subnet string `json:"subnet,omitempty"`

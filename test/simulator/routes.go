@@ -207,8 +207,7 @@ var routes = []route{
 		{get, "machines"}: (*request).tagMachines, {post, "update_nodes"}: (*request).updateTagNodes,
 	}},
 	{pattern: "boot-resources/", methods: methods{
-		{get, ""}: (*request).listImages, {get, "is_importing"}: (*request).isImporting,
-		{post, ""}: (*request).createImage,
+		{get, ""}: (*request).listImages, {post, ""}: (*request).createImage,
 	}},
 	{pattern: "boot-resources/{id}/", methods: methods{{get, ""}: (*request).readImage, {del, ""}: (*request).deleteImage}},
 	{pattern: "boot-resources/{id}/upload/{file}/", methods: methods{{put, ""}: (*request).uploadPiece}},

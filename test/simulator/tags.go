@@ -17,7 +17,7 @@ const maxTagName = 256
 
 func renderTag(t *tag) object {
 	return object{
-		"name": t.name, "comment": t.comment, "definition": "", "kernel_opts": t.kernelOpts,
+		"name": t.name, "comment": t.comment, "definition": "", "kernel_opts": "",
 		"resource_uri": apiRoot + "tags/" + t.name + "/",
 	}
 }
