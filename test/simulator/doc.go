@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulator is a stateful MAAS region in one process: the part of MAAS's REST API 2.0 that a provider and an
-// operator use, with MAAS's own refusals, its slow and asynchronous parts, and its surprises.
+// Package simulator is a stateful MAAS region in one process: the part of MAAS's REST API 2.0 that the provider and its
+// tests use, with MAAS's own refusals, its slow and asynchronous parts, and its surprises.
 //
 // A region is described in YAML (LoadRegion), runs in its own, scalable time (Options.TimeScale) and is reached over
 // HTTP (Simulator.Handler). Testers use methods: they inject faults, read the state, switch machines off and break VM
