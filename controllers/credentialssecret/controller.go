@@ -177,7 +177,8 @@ func names(object client.Object, key client.ObjectKey) bool {
 func Hold(ctx context.Context, c client.Client, reader client.Reader, maasCluster *infrav1.MaasCluster) error {
 	for _, key := range named(maasCluster) {
 		own := maasCluster.Spec.CredentialsRef
-		if err := hold(ctx, c, reader, key); err != nil && (!apierrors.IsNotFound(err) || own != nil && own.Name == key.Name) {
+		err := hold(ctx, c, reader, key)
+		if err != nil && (!apierrors.IsNotFound(err) || own != nil && own.Name == key.Name) {
 			return err
 		}
 	}

@@ -59,8 +59,8 @@ type Reconciler struct {
 	Initializer Initializer
 
 	controller capicontroller.Controller
-	// told are the MaasClusters whose event Provisioned was sent, and those that were let go; toldBlocked those whose event
-	// MoveBlocked was sent since they were paused.
+	// told are the MaasClusters whose event Provisioned was sent, and those that were let go; toldBlocked those whose
+	// event MoveBlocked was sent since they were paused.
 	told, toldBlocked report.Once
 }
 

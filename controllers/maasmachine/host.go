@@ -500,8 +500,8 @@ func (n *hostNode) unclear(l *life, on, inDoubt []maas.VMHost, now time.Time) st
 	if len(on) > 0 || isOutOfService(l.record.MachineData) || n.hasRetired() {
 		return ""
 	}
-	const waits = "and MAAS shows none on its machine, so its VMs are not known: the initializer registers it again when " +
-		"LXD has none there. If it has none and is not registered, "
+	const waits = "and MAAS shows none on its machine, so its VMs are not known: the initializer registers it again " +
+		"when LXD has none there. If it has none and is not registered, "
 	switch {
 	case n.Node == nil && l.record.In(hosting):
 		return fmt.Sprintf("machine %s was a VM host, its Node can't be read, %srelease the machine in MAAS", l.maas, waits)

@@ -155,8 +155,8 @@ func (r *Reconciler) layout(ctx context.Context, l *life) (outcome, error) {
 	return r.noneForStorage(ctx, l, nil, why, noted), nil
 }
 
-// notedByAnother says why a machine in the pool gets no layout. Only its own cluster ends the note of a MaasMachine that
-// is gone: see endNote.
+// notedByAnother says why a machine in the pool gets no layout. Only its own cluster ends the note of a MaasMachine
+// that is gone: see endNote.
 func notedByAnother(m *maas.Machine) string {
 	return fmt.Sprintf("the tag %s-%s says that another MaasMachine changes it: if that is gone, delete the tag in MAAS",
 		inmaas.ExcludeTag, m.SystemID)

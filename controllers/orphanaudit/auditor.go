@@ -264,8 +264,8 @@ func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infr
 			m.Hostname, m.SystemID, m.StatusName)
 		return
 	}
-	ctrl.LoggerFrom(ctx).Info("A machine in MAAS is ours, or may be, and nothing claims it", "name", m.Hostname, "systemID",
-		m.SystemID, "state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
+	ctrl.LoggerFrom(ctx).Info("A machine in MAAS is ours, or may be, and nothing claims it", "name", m.Hostname,
+		"systemID", m.SystemID, "state", m.StatusName, "proof", strings.Join(f.Proof, "; "), "doubt", f.Doubt)
 }
 
 // log logs why an audit was not complete, once for each reason.

@@ -305,8 +305,9 @@ type machineRow struct{ machine *Machine }
 // UnmarshalJSON reads what should be a machine, as far as it can be read.
 func (r *machineRow) UnmarshalJSON(text []byte) error {
 	r.machine = new(Machine)
-	r.machine.Unreadable = json.Unmarshal(text, r.machine) != nil || !r.machine.complete()
-	return nil
+	err := json.Unmarshal(text, r.machine)
+	r.machine.Unreadable = err != nil || !r.machine.complete()
+	return nil //nolint:nilerr // The row says so itself, and keeps nobody from the others.
 }
 
 // PowerTypeLXD is the power driver of VMs on LXD hosts.

@@ -171,8 +171,8 @@ func Explain(err error) Problem {
 	case guard.Is[*scope.BootstrapDataError](err):
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
 	case errors.As(err, &nameTaken):
-		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": delete the Machine, whose successor has another " +
-			"name and MAC address; or, if it has the name, rename it in MAAS", MendRetry}
+		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": delete the Machine, whose successor has " +
+			"another name and MAC address; or, if it has the name, rename it in MAAS", MendRetry}
 	case errors.As(err, &otherIP) && otherIP.Taken != "":
 		return Problem{infrav1.StaticIPInUseReason, otherIP.Error(), MendRetry}
 	case errors.As(err, &otherIP):

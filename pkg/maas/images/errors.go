@@ -50,8 +50,8 @@ func otherContent(name, architecture string, there maas.ImageDetail) *Error {
 // namesake is for an image of the name for another architecture, of which this version of MAAS can deploy neither if it
 // has both (LP#2138312).
 func namesake(name, architecture string, version maas.Version) *Error {
-	return &Error{Problem: fmt.Sprintf("MAAS has image %s for %s, and MAAS %s can deploy neither of two images of one name",
-		name, architecture, version), Remedy: separateRemedy}
+	return &Error{Problem: fmt.Sprintf("MAAS has image %s for %s, and MAAS %s can deploy neither of two images of one "+
+		"name", name, architecture, version), Remedy: separateRemedy}
 }
 
 // sharedFile is for another image with the same content, in a file that this version of MAAS would spoil.

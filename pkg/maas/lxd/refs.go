@@ -60,8 +60,8 @@ func (h *Host) IsAt(ref string) bool {
 	return is
 }
 
-// HostOf returns the one of the hosts that a reference is to, which is recorded in this MAAS; by its name only without a
-// reference: another host may have that by now. nil: it is none of them.
+// HostOf returns the one of the hosts that a reference is to, which is recorded in this MAAS; by its name only without
+// a reference: another host may have that by now. nil: it is none of them.
 func HostOf(hosts []Host, ref, name string) *Host {
 	return list.Find(hosts, func(h Host) bool { return h.IsAt(ref) || (ref == "" && h.Name == name) })
 }

@@ -232,7 +232,8 @@ type OtherAddressError struct {
 // Error says which it is.
 func (e *OtherAddressError) Error() string {
 	if e.Taken != "" {
-		return fmt.Sprintf("the static address %v is taken: free it in MAAS, or use another one (MAAS: %s)", e.Wanted, e.Taken)
+		return fmt.Sprintf("the static address %v is taken: free it in MAAS, or use another one (MAAS: %s)", e.Wanted,
+			e.Taken)
 	}
 	return fmt.Sprintf("device %s has the address %v of the subnet %s in MAAS, not %v", e.SystemID, e.Has, e.Subnet,
 		e.Wanted)
@@ -245,8 +246,9 @@ func (c card) accepts(device *maas.Device) error {
 	return nil
 }
 
-// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone: it has deleted it, or
-// does not list it (DELETE devices/ID/), and does not find it (GET devices/ID/). One without the mark is not deleted.
+// Unregister deletes a device that was seen, and returns nil when MAAS has proven that it is gone: it has deleted it,
+// or does not list it (DELETE devices/ID/), and does not find it (GET devices/ID/). One without the mark is not
+// deleted.
 func (r *registrar) Unregister(ctx context.Context, permit maas.Permit, device *maas.Machine, mark string) error {
 	if device.Description != mark {
 		return &NameTakenError{Hostname: device.Hostname, SystemID: device.SystemID, Owner: device.Owner}

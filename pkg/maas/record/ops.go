@@ -31,7 +31,8 @@ const LateClaim Op = "late-claim"
 const Unreserve Op = "unreserve"
 
 // Publish writes the DNS record of an endpoint, whose name is the cluster's alone, and frees what MAAS had reserved for
-// it alone, which nobody gets before that. It is sent again as soon as something else is wanted; while a late one may come, the record is not trusted, and the cluster does not go.
+// it alone, which nobody gets before that. It is sent again as soon as something else is wanted; while a late one may
+// come, the record is not trusted, and the cluster does not go.
 const Publish Op = "publish"
 
 // Operations that stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM that
