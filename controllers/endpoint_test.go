@@ -81,14 +81,6 @@ func (w *world) recordWrites() (n int) {
 	return n
 }
 
-// switches switches a machine as a person at the rack does.
-func (w *world) switches(m *infrav1.MaasMachine, on bool) {
-	w.t.Helper()
-	if err := w.maas.SwitchPower(m.Spec.SystemID, on); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // A power blip changes nothing; a control plane that stays off leaves the record, and returns when it runs again.
 // Workers are never in it.
 func TestPowerOfControlPlanes(t *testing.T) {
@@ -98,23 +90,23 @@ func TestPowerOfControlPlanes(t *testing.T) {
 	w.node("md-0", false, infrav1.MaasMachineSpec{})
 	w.maas.ResetCalls()
 	for _, m := range []*infrav1.MaasMachine{first, second} {
-		w.switches(m, false)
+		w.control("machines/"+m.Spec.SystemID+"/power", `{"power": "off"}`)
 		w.refused(m, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 		w.poke(cluster)
 	}
 	for _, m := range []*infrav1.MaasMachine{first, second} {
-		w.switches(m, true)
+		w.control("machines/"+m.Spec.SystemID+"/power", `{"power": "on"}`)
 		w.eventually(m, "well", func() bool { return m.Status.Ready })
 	}
 	if now := w.endpoint(cluster); !slices.Equal(now, both) || w.recordWrites() != 0 {
 		t.Errorf("after a blip the endpoint leads to %v, with %d writes; want %v, none", now, w.recordWrites(), both)
 	}
-	w.switches(first, false)
+	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 	w.offFor(first, 2*clusters.EndpointHold)
 	left := []string{clusters.EndpointAddress(second)}
 	w.await("the stopped control plane left", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), left) })
-	w.switches(first, true)
+	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "on"}`)
 	w.await("the running control plane came back", cluster, func(context.Context) bool { return slices.Equal(w.endpoint(cluster), both) })
 }
 
@@ -169,7 +161,7 @@ func TestAStoppedControlPlaneLeavesTheEndpointWithoutAnEvent(t *testing.T) {
 	t.Parallel()
 	w, cluster := clusterWorld(t)
 	first, second, both := w.pair(cluster)
-	w.switches(first, false)
+	w.control("machines/"+first.Spec.SystemID+"/power", `{"power": "off"}`)
 	w.refused(first, infrav1.MachineDeployedCondition, infrav1.PoweredOffReason)
 	w.offFor(first, clusters.EndpointHold-10*time.Second)
 	if now := w.endpoint(cluster); !slices.Equal(now, both) {

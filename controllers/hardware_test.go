@@ -50,9 +50,7 @@ func TestHardwareOfAMachine(t *testing.T) {
 		len(found.Disks) != 2 || found.Disks[1].Size != 480 || len(found.NICs) != 1 || found.NICs[0].MACAddress == "" {
 		t.Errorf("the hardware is %+v", found)
 	}
-	if err := w.maas.FailNextOf(m.Spec.SystemID, "test", "a disk is bad"); err != nil {
-		t.Fatal(err)
-	}
+	w.control("machines/"+m.Spec.SystemID+"/fail", `{"operation": "test", "message": "a disk is bad"}`)
 	w.maasCall(http.MethodPost, "machines/"+m.Spec.SystemID+"/?op=test", nil)
 	w.hardwareIs(m, metav1.ConditionFalse, infrav1.TestsFailedReason)
 	if conditions.IsTrue(m, infrav1.ReadyCondition) {

@@ -59,8 +59,18 @@ func (w *world) setErase(m *infrav1.MaasMachine, erase infrav1.EraseMode) {
 // failNext makes the next operation of a kind fail in MAAS.
 func (w *world) failNext(operation string) {
 	w.t.Helper()
-	if err := w.maas.FailNext(operation, "failed by the tester"); err != nil {
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, strings.TrimSuffix(w.maasURL, "/MAAS")+"/control/fail-next",
+		strings.NewReader(`{"operation": "`+operation+`"}`))
+	if err != nil {
 		w.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode >= 300 {
+		w.t.Fatalf("fail-next %s: %s", operation, response.Status)
 	}
 }
 

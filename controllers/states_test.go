@@ -30,11 +30,26 @@ var stateNames = []string{
 	"failed_entering_rescue_mode", "exiting_rescue_mode", "failed_exiting_rescue_mode", "testing", "failed_testing",
 }
 
-func (w *world) setState(systemID, short string) {
+// control calls the simulator's control API.
+func (w *world) control(path, body string) {
 	w.t.Helper()
-	if err := w.maas.SetStatus(systemID, short); err != nil {
+	address := strings.TrimSuffix(w.maasURL, "/MAAS") + "/control/" + path
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, address, strings.NewReader(body))
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _ = response.Body.Close(); response.StatusCode >= 300 {
+		w.t.Fatalf("%s: %s", path, response.Status)
+	}
+}
+
+func (w *world) setState(systemID, short string) {
+	w.t.Helper()
+	w.control("machines/"+systemID+"/status", fmt.Sprintf(`{"status": %q}`, short))
 }
 
 // assessed waits until the status matches an assessment.

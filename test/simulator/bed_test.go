@@ -186,12 +186,18 @@ func (b *bed) do(method, path string, pairs ...string) answer {
 	return got
 }
 
-// must ends a test at an error of what a tester does.
-func (b *bed) must(err error) {
+// control calls the control endpoint.
+func (b *bed) control(method, path, body string) answer {
 	b.t.Helper()
+	request, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+"/control/"+path, strings.NewReader(body))
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	got, err := receive(b.server.Client().Do(request))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return got
 }
 
 // named finds a machine by its hostname.

@@ -3,8 +3,10 @@
 package simulator
 
 import (
+	"encoding/json"
 	"net"
 	"net/http"
+	"sort"
 	"sync"
 	"time"
 
@@ -47,6 +49,37 @@ type CallStats struct {
 	// Log has the newest calls, oldest first; Dropped is the number of older ones that are missing.
 	Log     []Call
 	Dropped int
+}
+
+// MarshalJSON writes the counts as a sorted list, since JSON has no structs as keys.
+func (c CallStats) MarshalJSON() ([]byte, error) {
+	type row struct {
+		Method   string `json:"method"`
+		Endpoint string `json:"endpoint"`
+		Op       string `json:"op,omitempty"`
+		Status   int    `json:"status"`
+		Count    int    `json:"count"`
+	}
+	rows := make([]row, 0, len(c.ByKey))
+	for key, count := range c.ByKey {
+		rows = append(rows, row{key.Method, key.Endpoint, key.Op, key.Status, count})
+	}
+	sort.Slice(rows, func(i, j int) bool {
+		a, b := rows[i], rows[j]
+		if a.Endpoint != b.Endpoint {
+			return a.Endpoint < b.Endpoint
+		}
+		if a.Method != b.Method {
+			return a.Method < b.Method
+		}
+		if a.Op != b.Op {
+			return a.Op < b.Op
+		}
+		return a.Status < b.Status
+	})
+	return json.Marshal(map[string]any{
+		"counts": rows, "total": c.Total, "connections": c.Connections, "log": c.Log, "dropped": c.Dropped,
+	})
 }
 
 type callRecorder struct {

@@ -3,7 +3,7 @@
 package simulator
 
 import (
-	"fmt"
+	"net/http"
 	"sort"
 )
 
@@ -140,21 +140,6 @@ func (s *Simulator) DeleteVM(host, name string) bool {
 	return lab != nil && lab.remove(name)
 }
 
-// MakeVM makes a VM with one core, 1 GiB and a disk on a simulated VM host, unnoticed by MAAS.
-func (s *Simulator) MakeVM(host, project, name string, diskGB int) error {
-	lab := s.labByName(host)
-	if lab == nil {
-		return fmt.Errorf("there is no VM host %s", host)
-	}
-	s.mu.Lock()
-	mac := s.newMAC(vmMACPrefix)
-	s.mu.Unlock()
-	_, err := labProject{lab, project}.Create(vmSpec{
-		name: name, cores: 1, memory: minVMMemory, disks: []vmDisk{{size: int64(diskGB) * 1000 * 1000 * 1000}}, macs: []string{mac},
-	})
-	return err
-}
-
 // realByName returns a registered VM host that is a real LXD, or nil.
 func (s *Simulator) realByName(name string) *lxdHost {
 	s.mu.Lock()
@@ -176,4 +161,63 @@ func (s *Simulator) labByName(name string) *simulatedHost {
 		}
 	}
 	return nil
+}
+
+func (s *Simulator) controlBreakHost(r *http.Request) (any, error) {
+	var in struct {
+		Unreachable bool `json:"unreachable"`
+		Losing      bool `json:"losing"`
+	}
+	if err := readControl(r, &in); err != nil {
+		return nil, err
+	}
+	name := r.PathValue("name")
+	if !s.BreakVMHost(name, in.Unreachable, in.Losing) {
+		return nil, controlMissing("VM host", name)
+	}
+	for _, h := range s.VMHosts() {
+		if h.Name == name {
+			return h, nil
+		}
+	}
+	return nil, controlMissing("VM host", name)
+}
+
+func (s *Simulator) controlMakeVM(r *http.Request) (any, error) {
+	var in struct {
+		Name    string `json:"name"`
+		Project string `json:"project"`
+		Cores   int    `json:"cores"`
+		Memory  int    `json:"memory"`
+		Disks   []int  `json:"disks"` // GB
+	}
+	if err := readControl(r, &in); err != nil {
+		return nil, err
+	}
+	lab := s.labByName(r.PathValue("name"))
+	if lab == nil {
+		return nil, controlMissing("VM host", r.PathValue("name"))
+	}
+	if in.Name == "" || in.Cores <= 0 || in.Memory <= 0 {
+		return nil, controlRefusal("a VM needs a name, cores and memory (MiB)")
+	}
+	spec := vmSpec{name: in.Name, cores: in.Cores, memory: in.Memory}
+	for _, size := range in.Disks {
+		spec.disks = append(spec.disks, vmDisk{size: int64(size) * 1000 * 1000 * 1000})
+	}
+	s.mu.Lock()
+	spec.macs = []string{s.newMAC(vmMACPrefix)}
+	s.mu.Unlock()
+	made, err := labProject{lab, orDefault(in.Project, defaultProject)}.Create(spec)
+	if err != nil {
+		return nil, controlRefusal("%v", err)
+	}
+	return made, nil
+}
+
+func (s *Simulator) controlDeleteVM(r *http.Request) (any, error) {
+	if !s.DeleteVM(r.PathValue("name"), r.PathValue("vm")) {
+		return nil, controlMissing("VM", r.PathValue("vm"))
+	}
+	return nil, nil
 }

@@ -53,9 +53,8 @@ func TestACopyHasTheSameAndIsSeparate(t *testing.T) {
 // What MAAS does with a machine that it takes to be on, and that is off, is done before anybody looks at the copy.
 func TestACopyKnowsWhatIsSwitchedOff(t *testing.T) {
 	b := newBed(t)
-	small := b.named("small").SystemID
-	b.must(b.SwitchPower(small, true))
-	b.must(b.onMachine(small, func(m *machine) error { m.running = false; return nil }))
+	b.control(post, "machines/small/power", `{"power": "on"}`)
+	b.control(post, "machines/small/power", `{"power": "off", "unnoticed": true}`)
 	there, err := b.Copy()
 	if err != nil {
 		t.Fatal(err)

@@ -68,15 +68,19 @@ func (m *machine) eraseAll() {
 
 // WriteDisk makes a disk hold something, as a workload does. Machine shows it until MAAS's installer or eraser removes it.
 func (s *Simulator) WriteDisk(systemID, name, data string) error {
-	return s.onMachine(systemID, func(m *machine) error {
-		disks := slices.Concat(m.disks, m.unlisted)
-		at := slices.IndexFunc(disks, func(d *disk) bool { return d.name == name })
-		if at < 0 {
-			return fmt.Errorf("machine %s has no disk %s", systemID, name)
-		}
-		disks[at].data = data
-		return nil
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machineByID(systemID)
+	if m == nil {
+		return fmt.Errorf("there is no machine %s", systemID)
+	}
+	disks := slices.Concat(m.disks, m.unlisted)
+	at := slices.IndexFunc(disks, func(d *disk) bool { return d.name == name })
+	if at < 0 {
+		return fmt.Errorf("machine %s has no disk %s", systemID, name)
+	}
+	disks[at].data = data
+	return nil
 }
 
 // contents returns what disks hold, by name.
@@ -123,12 +127,16 @@ func (m *machine) hide(at int) {
 
 // HideDisk makes MAAS not list a disk that nothing uses, as an administrator who deletes its block device.
 func (s *Simulator) HideDisk(systemID, name string) error {
-	return s.onMachine(systemID, func(m *machine) error {
-		at := slices.IndexFunc(m.disks, func(d *disk) bool { return d.name == name })
-		if at < 0 {
-			return fmt.Errorf("MAAS lists no disk %s of machine %s", name, systemID)
-		}
-		m.hide(at)
-		return nil
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machineByID(systemID)
+	if m == nil {
+		return fmt.Errorf("there is no machine %s", systemID)
+	}
+	at := slices.IndexFunc(m.disks, func(d *disk) bool { return d.name == name })
+	if at < 0 {
+		return fmt.Errorf("MAAS lists no disk %s of machine %s", name, systemID)
+	}
+	m.hide(at)
+	return nil
 }

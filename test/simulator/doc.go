@@ -4,15 +4,15 @@
 // tests use, with MAAS's own refusals, its slow and asynchronous parts, and its surprises.
 //
 // A region is described in YAML (LoadRegion), runs in its own, scalable time (Options.TimeScale) and is reached over
-// HTTP (Simulator.Handler). Testers use methods: they inject faults, read the state, switch machines off and break VM
-// hosts.
+// HTTP (Simulator.Handler): /MAAS/api/2.0/ is MAAS's API, /control/ is for testers: they inject faults, read the state,
+// switch machines off and break VM hosts.
 //
 // If the simulator and a real MAAS differ, the simulator is wrong. The conformance suite in the package's subdirectory
 // finds differences.
 //
 // VM hosts of the description are simulated. A host that is registered with any other address is a real LXD: the
 // simulator connects to it (Options.Dial) with the certificate and key of the registration, as MAAS does. So it does for
-// the machines of VMs that MAAS composed before an upgrade to a MAAS without VM hosts.
+// machines with the lxd power driver, whose VMs MAAS did not compose. What such a VM asks MAAS when it boots is simulated.
 //
 // The layout: server.go takes a request through authentication, faults and hooks to a handler of the one table in
 // routes.go; each family of endpoints has its own file (machines_*.go, vmhosts.go, compose.go, interfaces.go, ...), and

@@ -177,7 +177,7 @@ func TestFailedErasing(t *testing.T) {
 			id := b.named("small").SystemID
 			b.do(post, "machines/"+id+"/", "op", "deploy", "agent_name", "mine").object(t)
 			b.pass(6 * time.Minute)
-			b.must(b.FailNext("erase", "failed by the tester"))
+			b.control(post, "fail-next", `{"operation": "erase"}`)
 			b.do(post, "machines/"+id+"/", "op", "release", "erase", "true").object(t)
 			b.pass(2 * time.Hour)
 			if m, _ := b.Machine(id); m.Status != test.failed || m.AgentName != "mine" || m.Owner != "admin" || m.Erased != "" {
@@ -197,7 +197,9 @@ func TestMachineThatIsOffNeverDeploys(t *testing.T) {
 	id := b.named("small").SystemID
 	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
 	b.pass(time.Minute)
-	b.must(b.SwitchPower(id, false))
+	if got := b.control(post, "machines/small/power", `{"power": "off"}`); got.status != 200 {
+		t.Fatalf("control: %d %s", got.status, got.body)
+	}
 	b.expect(id, []step{{10 * time.Minute, "Deploying", "off"}, {30 * time.Minute, "Failed deployment", "off"}})
 }
 

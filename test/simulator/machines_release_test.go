@@ -14,7 +14,7 @@ func TestReleaseThatSwitchesNothingOffTakesNoPowerFailure(t *testing.T) {
 	b := newBed(t)
 	path := "machines/" + b.named("small").SystemID + "/"
 	b.do(post, "machines/", "op", "allocate", "system_id", b.named("small").SystemID).object(t)
-	b.must(b.FailNext("power", "failed by the tester"))
+	b.control(post, "fail-next", `{"operation": "power"}`)
 	b.do(post, path, "op", "release").object(t)
 	if m := b.named("small"); m.Status != "Ready" {
 		t.Errorf("%s, want Ready", m.Status)

@@ -5,7 +5,6 @@ package simulator
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -24,11 +23,13 @@ func TestHardwareSyncRewritesTheMachine(t *testing.T) {
 	if deployed["sync_interval"] != 900. || deployed["last_sync"] != nil || deployed["next_sync"] != nil {
 		t.Errorf("interval %v, last %v, next %v; want 900, none, none", deployed["sync_interval"], deployed["last_sync"], deployed["next_sync"])
 	}
-	if b.sync(id) == nil {
-		t.Error("a machine that is not deployed yet reported itself")
+	if got := b.sync(id); got.status != http.StatusBadRequest {
+		t.Errorf("a machine that is not deployed yet reported itself: %d", got.status)
 	}
 	b.pass(6 * time.Minute)
-	b.must(b.sync(id))
+	if got := b.sync(id); got.status != http.StatusOK {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
 	synced := b.do(http.MethodGet, path).object(t)
 	want := []any{"10.10.0.3", "10.10.0.90", "10.244.0.1", "10.96.0.1"}
 	if diff := cmp.Diff(want, synced["ip_addresses"], cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })); diff != "" {
@@ -63,22 +64,15 @@ func TestHardwareSyncRewritesTheMachine(t *testing.T) {
 }
 
 // sync has a machine of one card report itself as a control plane with kube-vip.
-func (b *bed) sync(id string) error {
+func (b *bed) sync(id string) answer {
+	b.t.Helper()
 	m, _ := b.Machine(id)
 	nic := m.Interfaces[0]
-	on := func(cidrs ...string) (addresses []netip.Prefix) {
-		for _, cidr := range cidrs {
-			addresses = append(addresses, netip.MustParsePrefix(cidr))
-		}
-		return addresses
-	}
-	return b.SyncHardware(id, HardwareReport{
-		Networks: []HostNetwork{
-			{Name: nic.Name, Kind: NetworkPhysical, MAC: nic.MAC, Addresses: on("10.10.0.3/24", "10.10.0.90/32")},
-			{Name: "cni0", Kind: NetworkBridge, MAC: "aa:00:00:00:00:01", Addresses: on("10.244.0.1/24")},
-			{Name: "kube-ipvs0", Kind: NetworkUnknown, MAC: "aa:00:00:00:00:02", Addresses: on("10.96.0.1/32")},
-			{Name: "veth1", Kind: NetworkUnknown, MAC: "aa:00:00:00:00:03"},
-		},
-		Disks: []NewDisk{{Name: "rbd0", Size: 10_000_000_000}},
-	})
+	return b.control(post, "machines/"+id+"/sync", fmt.Sprintf(`{
+		"networks": [
+			{"name": %q, "kind": "physical", "mac": %q, "addresses": ["10.10.0.3/24", "10.10.0.90/32"]},
+			{"name": "cni0", "kind": "bridge", "mac": "aa:00:00:00:00:01", "addresses": ["10.244.0.1/24"]},
+			{"name": "kube-ipvs0", "kind": "unknown", "mac": "aa:00:00:00:00:02", "addresses": ["10.96.0.1/32"]},
+			{"name": "veth1", "kind": "unknown", "mac": "aa:00:00:00:00:03"}],
+		"disks": [{"name": "rbd0", "size": 10000000000}]}`, nic.Name, nic.MAC))
 }

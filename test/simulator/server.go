@@ -47,7 +47,8 @@ func (rq *request) unlocked(fn func()) {
 	fn()
 }
 
-// Handler serves the API below /MAAS/api/2.0/, and that of machines' cloud-init below /MAAS/metadata/.
+// Handler serves the API below /MAAS/api/2.0/, that of machines' cloud-init below /MAAS/metadata/, and the testers'
+// endpoints below /control/.
 func (s *Simulator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,6 +57,7 @@ func (s *Simulator) Handler() http.Handler {
 	})
 	mux.HandleFunc("/MAAS/api/", s.serveAPI)
 	mux.HandleFunc(metadataRoot, s.serveMetadata)
+	mux.Handle("/control/", s.controlHandler())
 	return mux
 }
 

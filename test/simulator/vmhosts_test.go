@@ -3,6 +3,7 @@
 package simulator
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -21,10 +22,17 @@ func (b *bed) realVMs() (all, unknown int) {
 	return all, unknown
 }
 
+func (b *bed) breakHost(how string) {
+	b.t.Helper()
+	if got := b.control(post, "vm-hosts/host", how); got.status != http.StatusOK {
+		b.t.Fatalf("control: %d %s", got.status, got.body)
+	}
+}
+
 func TestVMWhoseDecomposingFailsComesBack(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
-	b.BreakVMHost("host", true, false)
+	b.breakHost(`{"unreachable": true}`)
 	if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent {
 		t.Fatalf("deletion: %d %s", got.status, got.body)
 	}
@@ -37,7 +45,7 @@ func TestVMWhoseDecomposingFailsComesBack(t *testing.T) {
 	if got := b.do(post, "vm-hosts/1/", "op", "refresh"); got.status != http.StatusServiceUnavailable {
 		t.Errorf("refresh of a broken host: %d %s", got.status, got.body)
 	}
-	b.BreakVMHost("host", false, false)
+	b.breakHost(`{}`)
 	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
 	back := b.named("vm1")
 	if back.SystemID == id || back.Status != "Commissioning" || back.VMHost != "host" {
@@ -53,7 +61,7 @@ func TestVMWhoseDecomposingFailsComesBack(t *testing.T) {
 func TestHostThatKeepsVMs(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
-	b.BreakVMHost("host", false, true)
+	b.breakHost(`{"losing": true}`)
 	for range 2 {
 		if got := b.do(del, "machines/"+id+"/"); got.status != http.StatusNoContent {
 			t.Fatalf("deletion: %d %s", got.status, got.body)
@@ -65,7 +73,7 @@ func TestHostThatKeepsVMs(t *testing.T) {
 		}
 		id = back.SystemID
 	}
-	b.BreakVMHost("host", false, false)
+	b.breakHost(`{}`)
 	b.do(del, "machines/"+id+"/")
 	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
 	if all, _ := b.realVMs(); all != 0 {
@@ -77,7 +85,7 @@ func TestHostThatKeepsVMs(t *testing.T) {
 func TestVMWhoseNameIsTakenComesBackUnderAnother(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
-	b.BreakVMHost("host", false, true)
+	b.breakHost(`{"losing": true}`)
 	b.do(del, "machines/"+id+"/")
 	b.do(put, "machines/"+b.named("big").SystemID+"/", "hostname", "vm1").object(t)
 	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
@@ -158,7 +166,7 @@ func TestAHostThatIsRegisteredAnewHasItsVMsRestarted(t *testing.T) {
 
 func TestHostThatLosesVMs(t *testing.T) {
 	b := newBed(t)
-	b.BreakVMHost("host", true, true)
+	b.breakHost(`{"unreachable": true, "losing": true}`)
 	before := len(b.Machines())
 	got := b.do(post, "vm-hosts/1/", "op", "compose", "hostname", "lost", "skip_commissioning", "true")
 	if got.status != http.StatusServiceUnavailable {
@@ -172,8 +180,8 @@ func TestHostThatLosesVMs(t *testing.T) {
 func TestVMDeletedByAnotherUser(t *testing.T) {
 	b := newBed(t)
 	id := b.composeVM("vm1")
-	if !b.DeleteVM("host", "vm1") {
-		t.Fatal("there is no VM")
+	if got := b.control(del, "vm-hosts/host/vms/vm1", ""); got.status != http.StatusNoContent {
+		t.Fatalf("control: %d %s", got.status, got.body)
 	}
 	if got := b.do(get, "machines/"+id+"/", "op", "query_power_state").object(t)["state"]; got != "error" {
 		t.Errorf("power state %v of a VM that is not there, want error", got)
@@ -221,9 +229,55 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+func TestControlRefusals(t *testing.T) {
+	b := newBed(t)
+	for name, test := range map[string]struct {
+		method, path, body string
+		want               int
+	}{
+		"no machine":      {post, "machines/nosuch/power", `{"power": "off"}`, 404},
+		"power":           {post, "machines/small/power", `{"power": "maybe"}`, 400},
+		"unknown key":     {post, "machines/small/power", `{"pover": "off"}`, 400},
+		"operation":       {post, "fail-next", `{"operation": "sleep"}`, 400},
+		"nothing to fail": {post, "machines/small/fail", `{"now": true}`, 400},
+		"status":          {post, "machines/small/status", `{"status": "happy"}`, 400},
+		"no host":         {post, "vm-hosts/nosuch", `{}`, 404},
+		"no VM":           {del, "vm-hosts/host/vms/nosuch", "", 404},
+		"empty fault":     {post, "faults", `{}`, 400},
+		"no fault":        {del, "faults/nosuch", "", 404},
+		"time":            {put, "time", `{"scale": 0}`, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := b.control(test.method, test.path, test.body)
+			if got.status != test.want || !json.Valid([]byte(got.body)) {
+				t.Errorf("%d %s, want %d with JSON", got.status, got.body, test.want)
+			}
+		})
+	}
+}
+
+func TestControlShows(t *testing.T) {
+	b := newBed(t)
+	for _, path := range []string{"state", "machines", "machines/small", "vm-hosts", "calls", "faults", "time"} {
+		if got := b.control(get, path, ""); got.status != http.StatusOK || !json.Valid([]byte(got.body)) {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+	id := b.named("small").SystemID
+	b.control(post, "machines/small/status", `{"status": "missing"}`)
+	b.expect(id, []step{{0, "Missing", "off"}})
+	b.control(post, "machines/small/power", `{"power": "on", "unnoticed": true}`)
+	b.expect(id, []step{{0, "Missing", "off"}})
+	if got := b.do(get, "machines/"+id+"/", "op", "query_power_state").object(t)["state"]; got != "on" {
+		t.Errorf("power state %v, want on", got)
+	}
+}
+
 func TestProjectsOfAHostAreApart(t *testing.T) {
 	b := newBed(t)
-	b.must(b.MakeVM("host", "other", "guest", 5))
+	if got := b.control(post, "vm-hosts/host/vms", `{"name": "guest", "project": "other", "cores": 1, "memory": 2048}`); got.status != http.StatusOK {
+		t.Fatalf("control: %d %s", got.status, got.body)
+	}
 	before := len(b.Machines())
 	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
 	if after := len(b.Machines()); after != before {
@@ -281,7 +335,9 @@ func TestStoragePoolsFill(t *testing.T) {
 	compose := func(name, storage string) answer {
 		return b.do(post, "vm-hosts/1/", "op", "compose", "hostname", name, "storage", storage, "skip_commissioning", "true")
 	}
-	b.must(b.MakeVM("host", "other", "stranger", 300))
+	if got := b.control(post, "vm-hosts/host/vms", `{"name": "stranger", "cores": 1, "memory": 1024, "disks": [300], "project": "other"}`); got.status >= http.StatusBadRequest {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
 	if got := compose("first", "root:150,data:51"); got.status != http.StatusInternalServerError || !strings.Contains(got.body, "Not enough space in default storage pool: default") {
 		t.Errorf("%d %s, want the second disk to find no room", got.status, got.body)
 	}
