@@ -246,7 +246,10 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 		return false
 	}
 	recorded, err := record.OfMachine(m)
-	inItsMAAS := func() bool { return there.isIn(m, host.Annotations[infrav1.MAASAnnotation]) }
+	inItsMAAS := func() bool { // Without its MaasCluster, which may be gone by force, it may be in any.
+		home, known := there.homes[clusters.KeyOf(m)]
+		return !known || home == host.Annotations[infrav1.MAASAnnotation]
+	}
 	return err != nil ||
 		slices.ContainsFunc(recorded.Hosts, func(ref string) bool { return clusters.RefersTo(ref, host, inItsMAAS) })
 }

@@ -19,7 +19,7 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 	host.Spec.VMHost = &infrav1.VMHostReference{ID: 7}
 	direct := host.DeepCopy()
 	direct.Spec.VMHost = nil
-	there := &existing{homes: map[client.ObjectKey]string{{Namespace: "ns", Name: "here"}: "maas-1", {Namespace: "ns", Name: "there"}: "maas-2"}}
+	there := &existing{homes: map[client.ObjectKey]string{{Namespace: "ns", Name: "here"}: "maas-1", {Namespace: "ns", Name: "there"}: "maas-2", {Namespace: "ns", Name: "new"}: ""}}
 	for name, tc := range map[string]struct {
 		host            *infrav1.LXDHost
 		cluster, record string
@@ -35,6 +35,8 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 		"with a record that can't be read":     {host, "here", `{`, true},
 		"that has no record":                   {host, "here", ``, false},
 		"of a cluster whose MAAS is not known": {host, "new", `{"hosts":["7/lxd-a"]}`, false},
+		"of a MaasCluster that is not there":   {host, "gone", `{"hosts":["7/lxd-a"]}`, true},
+		"of one, on another VM host":           {host, "gone", `{"hosts":["8/lxd-a"]}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
