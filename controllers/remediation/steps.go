@@ -97,6 +97,7 @@ type subject struct {
 	switched *record.Machine // the record of the machine that is switched
 	power    string          // what the BMC, or the host, says
 	settling time.Duration   // how much longer an earlier request may take effect
+	wasOff   bool            // the outcome of a request to switch it off, perhaps an earlier remediation's, is not known
 	leave    func()          // ends the turn
 }
 
@@ -358,7 +359,7 @@ func (r *Reconciler) power(ctx context.Context, s *subject) (_ outcome, err erro
 	if s.switched, err = r.Records.OpenMachine(s.MaasMachine); err != nil {
 		return proceed, err
 	}
-	defer func() { s.settling = s.switched.Unsettled() }()
+	defer func() { s.settling, s.wasOff = s.switched.Unsettled(), s.switched.IsPending(record.PowerOff) }()
 	if s.found.Device {
 		s.power, err = s.inMAAS.Machines.LXD().PowerOf(ctx, s.vm())
 		return proceed, err
@@ -386,13 +387,19 @@ func (s *subject) goal() (power, reason string) {
 	return maas.PowerOn, infrav1.PoweringOnReason
 }
 
+// mayGoOff reports whether a request whose outcome is not known may switch the machine off again. LXD tries one once.
+func (s *subject) mayGoOff() bool {
+	requests := s.progress().Requests
+	return requests > 1 || !s.found.Device && (requests == 1 || s.wasOff)
+}
+
 // switching decides how a power cycle goes on. It goes on with the next step if MAAS is to be asked to switch the
 // machine.
 func switching(_ context.Context, s *subject) (outcome, error) {
 	p, id, settling := s.progress(), s.found.SystemID, s.settling > 0
 	goal, reason := s.goal()
 	switch off := goal == maas.PowerOff; {
-	case off && s.power == goal && settling && (p.Requests > 1 || !s.found.Device): // LXD tries a request once.
+	case off && s.power == goal && settling && s.mayGoOff():
 		return s.waiting(infrav1.PowerCycledCondition, reason,
 			"machine %s is off, and is switched on when a request whose response was lost can't switch it off again", id)
 	case off && s.power == goal:

@@ -234,6 +234,17 @@ func TestSwitching(t *testing.T) {
 	}
 }
 
+// Of what is not known of the machine, only a request to switch it off can do that.
+func TestAMachineThatIsOffIsSwitchedOnThoughAnotherAnswerWasLost(t *testing.T) {
+	for earlier, want := range map[bool]infrav1.RemediationStep{false: infrav1.RemediationPowerOn, true: ""} {
+		s := sick(at(infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff}))
+		s.power, s.settling, s.wasOff = maas.PowerOff, time.Second, earlier
+		if got := s.decides(t, switching); got.begins != want {
+			t.Errorf("an earlier request to switch it off is pending: %v; %q begins, want %q", earlier, got.begins, want)
+		}
+	}
+}
+
 // LXD tries once what it is asked for: a VM that its host has switched off stays off.
 func TestAVMThatIsOffIsSwitchedOnThoughTheAnswerWasLost(t *testing.T) {
 	for requests, want := range map[int32]infrav1.RemediationStep{1: infrav1.RemediationPowerOn, 2: ""} {
