@@ -4,6 +4,7 @@ package maasmachine
 
 import (
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	inmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // A note ends with its MaasMachine, if that is proven to be gone: whatever may still need the note keeps it.
@@ -68,6 +70,40 @@ func TestTheNoteOfAMaasMachineThatIsGoneEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Between the end of that note and the machine's hold another manager may hold it: nothing of it is to be undone here.
+func TestAMachineThatAnotherHoldsAfterAllIsNotRecorded(t *testing.T) {
+	const ownerID = "0a1b2c3d4e5f"
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+		id := p.server().SystemID
+		p.ownerID(ownerID, false, id)
+		p.wake(job{"MaasCluster", "c"}, 0)
+		p.run(time.Minute, nil)
+		maasClient := p.scopes.Regions()[0].Inventory.Client()
+		p.must(maasClient.CreateTag(t.Context(), record.TendQuarantines.Permit(), maas.Tag{
+			Name:    inmaas.ExcludeTag + "-" + id,
+			Comment: inmaas.Note{By: ownership.AgentName(ownerID, "gone"), Until: time.Now().Add(1000 * time.Hour)}.String(),
+		}))
+		_, err := p.maas.AddFault(simulator.Fault{
+			Method: http.MethodPost, Endpoint: "tags/", NoOp: true, Status: http.StatusBadRequest,
+			Body: `{"name": ["Tag with this Name already exists."]}`,
+		})
+		p.must(err)
+		p.add("shaped", striped)
+		ended := false
+		p.run(15*time.Minute, func() bool {
+			tags, err := maasClient.ListTags(t.Context())
+			p.must(err)
+			ended = !slices.ContainsFunc(tags, func(tag maas.Tag) bool { return tag.Name == inmaas.ExcludeTag+"-"+id })
+			return ended
+		})
+		recorded, err := record.OfMachine(p.get("shaped"))
+		if err != nil || !ended || recorded.Excluded != "" {
+			t.Errorf("the note has ended: %v; to be undone is what is on machine %q, want none: %v", ended, recorded.Excluded, err)
+		}
+	})
 }
 
 func (p *pace) create(o client.Object) {

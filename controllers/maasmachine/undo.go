@@ -50,11 +50,17 @@ func (r *Reconciler) note(ctx context.Context, l *life, m *maas.Machine) error {
 // manager holds it.
 func (r *Reconciler) hold(ctx context.Context, l *life, m *maas.Machine) error {
 	before := l.record.Excluded
-	err := r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
+	hold := func() error {
+		err := r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
+		if errors.Is(err, inmaas.ErrHeld) {
+			l.record.Excluded = before
+		}
+		return err
+	}
+	err := hold()
 	if errors.Is(err, inmaas.ErrHeld) {
-		l.record.Excluded = before
 		if err = r.endNote(ctx, l, m); err == nil {
-			err = r.tell(ctx, l, m.SystemID, l.Machines.Quarantine.Hold)
+			err = hold()
 		}
 	}
 	return err
