@@ -286,10 +286,13 @@ func TestSomebodyElsesHands(t *testing.T) {
 	})
 	t.Run("a VM that vanished is a failure, and its deletion ends", func(t *testing.T) {
 		m := w.deployedMachine("vanished", false, vm)
+		w.maas.BreakVMHost(m.Status.LXDHost, false, true) // The host keeps it.
 		w.maasCall(http.MethodDelete, "machines/"+m.Spec.SystemID+"/", nil)
 		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
 		w.eventually(m, "failed", func() bool { return m.Status.FailureReason == infrav1.MachineMissingReason })
+		w.maas.BreakVMHost(m.Status.LXDHost, false, false)
 		w.delete(m)
+		w.noVMs()
 	})
 	t.Run("a VM that its host lost is a failure, and its deletion ends, whether MAAS noticed or not", func(t *testing.T) {
 		for _, noticed := range []bool{true, false} {
