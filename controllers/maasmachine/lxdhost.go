@@ -86,8 +86,9 @@ func (r *Reconciler) instances(ctx context.Context, l *life) (map[string]maas.In
 	}
 	if config.Where() != l.Where() { // It knows nothing of these VMs.
 		return nil, report.Later(report.MendRetry, infrav1.CredentialsInvalidReason,
-			"which VMs are on this host is not known: the Secret of spec.lxdConfig.credentialsRef leads to MAAS at %s, and this "+
-				"cluster is in MAAS at %s: correct the endpoint in the Secret; if both are the same MAAS, use the same URL in both",
+			"which VMs are on this host is not known: the Secret of spec.lxdConfig.credentialsRef leads to MAAS at %s, and "+
+				"this cluster is in MAAS at %s: correct the endpoint in the Secret; if both are the same MAAS, "+
+				"use the same URL in both",
 			config.Where(), l.Where())
 	}
 	nodes, err := maas.NewClient(config)
