@@ -33,6 +33,9 @@ func (c credentials) config() (maas.Config, error) {
 			return maas.Config{}, &maas.ConfigError{Field: "apiKey", Problem: fmt.Sprintf("its file: %v", errors.Unwrap(err))}
 		}
 		given.APIKey = strings.TrimSpace(string(key))
+		if given.APIKey == "" {
+			return maas.Config{}, &maas.ConfigError{Field: "apiKey", Problem: "its file is empty: put an API key into it"}
+		}
 	}
 	config, err := maas.ReadConfig(c.dir, given)
 	if err != nil {

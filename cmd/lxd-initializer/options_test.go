@@ -160,7 +160,12 @@ func TestEverySettingThatIsWrongIsNamedAtOnce(t *testing.T) {
 
 func TestSettingsThatAreWrong(t *testing.T) {
 	t.Parallel()
-	nothing := t.TempDir()
+	nothing, withKey := t.TempDir(), t.TempDir()
+	empty := filepath.Join(nothing, "empty")
+	if err := errors.Join(os.WriteFile(empty, []byte(" \n"), 0o600), os.Mkdir(filepath.Join(withKey, "credentials"), 0o700),
+		os.WriteFile(filepath.Join(withKey, "credentials/apiKey"), []byte("in:dir:c"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name   string
 		change map[string]string
@@ -171,6 +176,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"no key file", nil, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY"}},
 		{"a key for its file", nil, []string{"--maas-api-key-file=in:by:hush"}, []string{"MAAS_API_KEY"}},
 		{"a directory for a key file", nil, []string{"--maas-api-key-file=" + nothing}, []string{"MAAS_API_KEY"}},
+		{"an empty key file beside another key", map[string]string{"MAAS_CONFIG_DIR": withKey}, []string{"--maas-api-key-file=" + empty}, []string{"MAAS_API_KEY"}},
 		{"flag", nil, []string{"--storage-size=0", "--zone=a/b"}, []string{"ZONE", "STORAGE_SIZE"}},
 		{"one socket is no path", map[string]string{"LXD_SOCKET": "/run/lxd.socket,unix.socket"}, nil, []string{"LXD_SOCKET"}},
 		{"no size", map[string]string{"STORAGE_SIZE": "0"}, nil, []string{"STORAGE_SIZE"}},
