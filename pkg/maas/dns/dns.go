@@ -33,11 +33,15 @@ type Service struct {
 	// such machines from the record, so it is read again before it is compared with the address of a replacement, which
 	// may be the same; and it goes with its last address.
 	unserved map[string]bool
+	// reserved are the addresses that left each record, or are about to, and may still be reserved for the key's user.
+	// They are lost with the process: such an address then stays reserved until a person releases it.
+	reserved map[string][]string
 }
 
 // NewService makes a service.
 func NewService(inventory *inventory.Inventory) *Service {
-	return &Service{inventory: inventory, lock: guard.NewLock(), unserved: map[string]bool{}}
+	return &Service{inventory: inventory, lock: guard.NewLock(), unserved: map[string]bool{},
+		reserved: map[string][]string{}}
 }
 
 // read returns the record, or nil if there is none or MAAS does not serve its domain.
@@ -117,7 +121,7 @@ func (s *Service) Ensure(
 		})
 	}
 	if sets.New(current...).Equal(sets.New(addresses...)) && (len(wanted) == 0 || !dangles(record)) {
-		return current, false, nil
+		return current, false, s.freeLeft(ctx, write, fqdn, current)
 	}
 	if err := s.write(ctx, write, fqdn, record, addresses); err != nil {
 		return nil, false, err
@@ -131,11 +135,11 @@ func (s *Service) write(
 	err := write(ctx, func(ctx context.Context, permit maas.Permit) error {
 		return s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
 			if record != nil {
+				s.reserved[fqdn] = append(record.Reserved(), s.reserved[fqdn]...)
 				changed, err := client.UpdateDNSResource(ctx, permit, record.ID, addresses)
 				switch {
 				case err == nil:
-					left := func(address string) bool { return !slices.Contains(changed.Addresses(), address) }
-					return changed, s.freeReserved(ctx, permit, record, list.Where(record.Reserved(), left))
+					return changed, s.freeReserved(ctx, permit, fqdn, record.ID, s.left(fqdn, changed.Addresses()))
 				case !errors.Is(err, maas.NotFound):
 					return nil, err
 				}
@@ -152,6 +156,22 @@ func (s *Service) write(
 	return nil
 }
 
+// left returns what left a record with the addresses current and may still be reserved.
+func (s *Service) left(fqdn string, current []string) []string {
+	return list.Where(s.reserved[fqdn], func(address string) bool { return !slices.Contains(current, address) })
+}
+
+// freeLeft frees what an earlier write took out of a record with the addresses current, and could not free.
+func (s *Service) freeLeft(ctx context.Context, write Write, fqdn string, current []string) error {
+	left := s.left(fqdn, current)
+	if len(left) == 0 {
+		return nil
+	}
+	return write(ctx, func(ctx context.Context, permit maas.Permit) error {
+		return s.freeReserved(ctx, permit, fqdn, 0, left)
+	})
+}
+
 // Delete deletes the record. It reads MAAS first, not the cache.
 func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) error {
 	unlock, err := s.lock.Acquire(ctx)
@@ -166,9 +186,9 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 		return err
 	}
 	if record == nil {
-		return nil
+		return s.freeReserved(ctx, permit, fqdn, 0, s.reserved[fqdn])
 	}
-	if err := s.freeReserved(ctx, permit, record, record.Reserved()); err != nil {
+	if err := s.freeReserved(ctx, permit, fqdn, record.ID, append(record.Reserved(), s.reserved[fqdn]...)); err != nil {
 		return err
 	}
 	return s.delete(ctx, permit, fqdn, record)
@@ -176,13 +196,16 @@ func (s *Service) Delete(ctx context.Context, permit maas.Permit, fqdn string) e
 
 // freeReserved gives back addresses that MAAS reserved for the key's user when a record named them: the machine that
 // had one had lost it by then. What another user reserved stays so, and what something else has. From 3.6.1 on, MAAS
-// frees those of a deleted record itself.
+// frees those of a deleted record itself. id is that of the record, if they may still be in it. What can't be freed is
+// kept in reserved.
 func (s *Service) freeReserved(
-	ctx context.Context, permit maas.Permit, record *maas.DNSResource, addresses []string,
+	ctx context.Context, permit maas.Permit, fqdn string, id int, addresses []string,
 ) error {
+	delete(s.reserved, fqdn)
 	if len(addresses) == 0 {
 		return nil
 	}
+	s.reserved[fqdn] = addresses
 	subnets, err := s.inventory.Subnets(ctx, subnetMaxAge)
 	if err != nil {
 		return fmt.Errorf("listing MAAS's subnets: %w", err)
@@ -196,14 +219,15 @@ func (s *Service) freeReserved(
 			return fmt.Errorf("listing the addresses of subnet %s: %w", subnet.CIDR, err)
 		}
 		for _, a := range known {
-			if !slices.Contains(addresses, a.IP) || !a.IsReservedFor(record.ID) {
+			if !slices.Contains(addresses, a.IP) || !a.IsReservedFor(id) {
 				continue
 			}
 			if err := ignore(s.inventory.Client().ReleaseAddress(ctx, permit, a.IP, false), maas.Invalid); err != nil {
-				return fmt.Errorf("releasing %s, which the DNS record %s had: %w", a.IP, record.FQDN, err)
+				return fmt.Errorf("releasing %s, which the DNS record %s had: %w", a.IP, fqdn, err)
 			}
 		}
 	}
+	delete(s.reserved, fqdn)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // MAAS reserves what a record names and no machine has, as when a machine was released a moment ago.
@@ -39,6 +40,59 @@ func TestWhatWasReservedForTheRecordIsFreeWithoutIt(t *testing.T) {
 				}
 				if !b.isFree(t, kept) {
 					t.Error("what was in the record is reserved after the record was deleted")
+				}
+			})
+		})
+	}
+}
+
+// A release or a write whose outcome is not known is made up for, though the record is as it should be by then.
+func TestWhatCouldNotBeFreedIsFreedLater(t *testing.T) {
+	const kept = "10.77.0.63"
+	ensure := func(t *testing.T, b *virtualBed, addresses ...string) error {
+		_, _, err := b.ours.Ensure(t.Context(), virtualName, true, unrecorded, want(addresses...))
+		return err
+	}
+	for name, tc := range map[string]struct {
+		fault simulator.Fault
+		then  func(*testing.T, *virtualBed) error
+		kept  bool // is in the record in the end
+		free  bool // virtualIP is free in the end
+	}{
+		"a release, then the next reconcile": {simulator.Fault{Op: "release", DropBefore: true},
+			func(t *testing.T, b *virtualBed) error { return ensure(t, b, kept) }, true, true},
+		"a write, then the next reconcile": {simulator.Fault{Method: "PUT", DropAfter: true},
+			func(t *testing.T, b *virtualBed) error { return ensure(t, b, kept) }, true, true},
+		"a release, then the record's end": {simulator.Fault{Op: "release", DropBefore: true},
+			func(t *testing.T, b *virtualBed) error {
+				return b.ours.Delete(t.Context(), maas.Unrecorded("a test"), virtualName)
+			}, false, true},
+		"a release, then the address comes back": {simulator.Fault{Op: "release", DropBefore: true},
+			func(t *testing.T, b *virtualBed) error {
+				if err := ensure(t, b, virtualIP, kept); err != nil {
+					return err
+				}
+				return ensure(t, b, virtualIP, kept)
+			}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, b *virtualBed) {
+				if err := ensure(t, b, virtualIP, kept); err != nil {
+					t.Fatal(err)
+				}
+				fault, err := b.maas.AddFault(tc.fault)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := ensure(t, b, kept); err == nil {
+					t.Fatal("the fault was not noticed")
+				}
+				b.maas.RemoveFault(fault)
+				if err := tc.then(t, b); err != nil {
+					t.Fatal(err)
+				}
+				if free := b.isFree(t, virtualIP); free != tc.free || b.isFree(t, kept) == tc.kept {
+					t.Errorf("what left the record is free: %t, want %t; or what is in it is free", free, tc.free)
 				}
 			})
 		})
