@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -83,10 +84,12 @@ func (c *checks) registration(ctx context.Context, o options) {
 	c.condition(*host, o, nil)
 }
 
-// notRegistered turns an error of vmhosts into a line.
+// notRegistered turns an error of vmhosts, or of LXD that it asked, into a line.
 func (c *checks) notRegistered(err error) {
 	refused, is := errors.AsType[*vmhosts.Error](err)
 	switch {
+	case guard.Is[*lxdnode.Error](err):
+		c.lxdFailed(err)
 	case !is:
 		c.refused("vm-host", err)
 	case refused.Kind == vmhosts.Taken:

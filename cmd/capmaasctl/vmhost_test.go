@@ -3,10 +3,14 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -87,4 +91,19 @@ func TestApplyWithNamesThatMAASDoesNotHaveStopsBeforeLXD(t *testing.T) {
 	result, _ := b.ask(t, adminKey, "vm-host", "--node-ip=10.254.0.2", "--apply", "--zone=zone-z", "--resource-pool=none",
 		"--socket="+t.TempDir()+"/none")
 	checkStates(t, result, map[string]state{"zone": stateFailed, "resource-pool": stateFailed})
+}
+
+// What LXD answers, when the registration asks it for its VMs, is no answer of MAAS.
+func TestAnErrorOfLXDIsToldAsSuchInARegistration(t *testing.T) {
+	_, err := lxdnode.Connect(t.Context(), t.TempDir()+"/none")
+	wrong, is := errors.AsType[*lxdnode.Error](err)
+	if !is || wrong.Remedy == "" {
+		t.Fatalf("the error of a socket that is not there: %v", err)
+	}
+	var found checks
+	found.notRegistered(err)
+	want := checks{{Name: lineName(wrong.Step), State: stateFailed, Found: inFlags(wrong.Problem), Remedy: inFlags(wrong.Remedy)}}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Error(diff)
+	}
 }
