@@ -101,6 +101,13 @@ func variable(flag string) string {
 	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// forms tell what values of each type of flag look like; pflag has no name for the type of a TextVar. A string may be
+// anything.
+var forms = map[string]string{
+	"": "an IP address", "bool": "true or false", "duration": "a duration, such as 90s or 5m", "int": "a whole number",
+	"stringSlice": "a list, separated by commas",
+}
+
 // settingError is one setting that can't be used.
 type settingError struct {
 	variable, problem string
@@ -138,13 +145,13 @@ func parseOptions(args []string, lookup func(string) (string, bool)) (o options,
 			return
 		}
 		if err := f.Value.Set(value); err != nil {
-			wrong(name, err.Error())
+			wrong(name, fmt.Sprintf("%q is not %s", value, forms[f.Value.Type()]))
 		}
 	})
 	o.check(wrong)
 	if len(errs) > 0 {
-		err = fmt.Errorf("these settings can't be used (environment variables, or flags of the same names):\n%w",
-			errors.Join(errs...))
+		err = fmt.Errorf("these settings can't be used (environment variables, or flags of the same names; "+
+			"that of MAAS_API_KEY is --maas-api-key-file):\n%w", errors.Join(errs...))
 	}
 	return o, false, err
 }

@@ -176,6 +176,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"no key file", nil, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY"}},
 		{"a key for its file", nil, []string{"--maas-api-key-file=in:by:hush"}, []string{"MAAS_API_KEY"}},
 		{"a directory for a key file", nil, []string{"--maas-api-key-file=" + nothing}, []string{"MAAS_API_KEY"}},
+		{"no key file and no endpoint", map[string]string{"MAAS_ENDPOINT": "maas"}, []string{"--maas-api-key-file=/nothing/there"}, []string{"MAAS_API_KEY", "MAAS_ENDPOINT"}},
 		{"an empty key file beside another key", map[string]string{"MAAS_CONFIG_DIR": withKey}, []string{"--maas-api-key-file=" + empty}, []string{"MAAS_API_KEY"}},
 		{"flag", nil, []string{"--storage-size=0", "--zone=a/b"}, []string{"ZONE", "STORAGE_SIZE"}},
 		{"one socket is no path", map[string]string{"LXD_SOCKET": "/run/lxd.socket,unix.socket"}, nil, []string{"LXD_SOCKET"}},
@@ -201,6 +202,27 @@ func TestSettingsThatAreWrong(t *testing.T) {
 			t.Errorf("%s: the error has the key: %v", c.name, err)
 		}
 	}
+}
+
+// Each error of a value's form names the value and the form, and not the function that refused it.
+func TestAValueOfAWrongFormIsToldByWhatItIsNot(t *testing.T) {
+	t.Parallel()
+	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
+	new(options).addFlags(settings)
+	settings.VisitAll(func(f *pflag.Flag) {
+		const bad = `"a"b`
+		form, known := forms[f.Value.Type()]
+		if f.Value.Type() == "string" {
+			return
+		}
+		env := valid()
+		env[variable(f.Name)] = bad
+		_, err := parse(env)
+		want := settingError{variable(f.Name), fmt.Sprintf("%q is not %s", bad, form)}
+		if got, is := errors.AsType[*settingError](err); !known || !is || *got != want {
+			t.Errorf("the error is %v, want %v", err, &want)
+		}
+	})
 }
 
 func TestSizeIsNotNeededForDirectories(t *testing.T) {
