@@ -131,7 +131,7 @@ var parsedChart = sync.OnceValues(func() (*chart.Chart, error) {
 
 // chart are the values as the chart has them.
 func (v Values) chart() map[string]any {
-	initializer := map[string]any{"enabled": true, "extraArgs": []any{"--zone-of-machine"}}
+	initializer := map[string]any{"enabled": true, "zoneOfMachine": true}
 	for name, value := range map[string]string{
 		"zone": v.Zone, "resourcePool": v.ResourcePool,
 		"storageBackend": v.StorageBackend, "storageSize": v.StorageSize, "networkBridge": v.NetworkBridge,

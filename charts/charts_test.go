@@ -237,11 +237,8 @@ func TestLXDsDirectoriesAreMounted(t *testing.T) {
 func TestTheZoneIsThatOfTheMachine(t *testing.T) {
 	objects := mustRender(t, Values{Namespace: testNamespace})
 	daemonSet := objects[len(objects)-1]
-	if got := environment(t, daemonSet)["ZONE"]; got != "" {
-		t.Errorf("the zone is %q, want none", got)
-	}
-	if args := toDaemonSet(t, daemonSet).Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--zone-of-machine") {
-		t.Errorf("the initializer is called with %q", args)
+	if got := environment(t, daemonSet); got["ZONE"] != "" || got["ZONE_OF_MACHINE"] != "true" {
+		t.Errorf("the initializer has the environment %v", got)
 	}
 }
 
