@@ -14,12 +14,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -676,8 +678,14 @@ func TestBadVariablesAreRefused(t *testing.T) {
 // refusal returns the one line with which a new Cluster is refused, which is about a field below spec.topology.
 func refusal(t *testing.T, cluster *clusterv1.Cluster, field string) string {
 	t.Helper()
-	// Cluster API reports an unknown variable twice.
-	got := slices.Compact(refusals(t, management.Create(t.Context(), cluster, client.DryRunAll)))
+	var err error
+	// Cluster API checks nothing until its own cache has the class.
+	_ = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err = management.Create(ctx, cluster, client.DryRunAll)
+		return err != nil, nil
+	})
+	// It reports an unknown variable twice.
+	got := slices.Compact(refusals(t, err))
 	if len(got) != 1 || !strings.HasPrefix(got[0], "spec.topology."+field+": ") {
 		t.Errorf("refused for %q, want one line on spec.topology.%s", got, field)
 	}
