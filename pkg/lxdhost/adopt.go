@@ -5,7 +5,6 @@ package lxdhost
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -42,7 +41,7 @@ func (s *session) adopt(name string, marks Marks, addresses []string) error {
 		return nil
 	}
 	given := map[string]any{"config": marks.config()} // LXD merges the configuration
-	_, _, changed := s.client.RawQuery(http.MethodPatch, s.url("instances", name).String(), given, etag)
+	changed := s.client.Patch(s.client.Path("instances", name), given, etag)
 	if changed == nil {
 		return nil
 	}

@@ -308,10 +308,36 @@ func cutAfter(lxd http.Handler, _ http.ResponseWriter, r *http.Request) {
 	cut()
 }
 
-// forgotten lets an operation end, and then LXD has forgotten it.
-func forgotten(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
-	lxd.ServeHTTP(httptest.NewRecorder(), r)
-	answer(w, http.StatusNotFound, "Operation not found")
+// forgetting lets the first operation end, calls do, and then LXD has forgotten that operation.
+func forgetting(do func()) (change middleware, seen func() int) {
+	var mu sync.Mutex
+	forgotten := ""
+	change = func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			operation := strings.TrimSuffix(r.URL.Path, "/wait")
+			mu.Lock()
+			first := forgotten == "" && isWait(r)
+			if first {
+				forgotten = operation
+			}
+			isIt := forgotten == operation
+			mu.Unlock()
+			if first {
+				lxd.ServeHTTP(httptest.NewRecorder(), r)
+				do()
+			}
+			if isIt {
+				answer(w, http.StatusNotFound, "Operation not found")
+				return
+			}
+			lxd.ServeHTTP(w, r)
+		})
+	}
+	return change, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return min(len(forgotten), 1)
+	}
 }
 
 // answer writes a response in LXD's form.

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"net"
 	"net/http"
@@ -19,7 +20,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // seedDevice is the device on which cloud-init finds what the VM's configuration has for it.
@@ -81,9 +82,9 @@ type Overcommit struct {
 // now. Before a new one is made, Clone checks that the bridge, the pools and room are there, and that no instance of
 // the project has the MAC address, by what was read of the host; see Connections.Read.
 //
-// It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM POST instances and GET
-// operations/ID/wait, and if LXD fails GET instances/NAME, and the same again; for n further disks n times GET
-// instances/NAME and POST storage-pools/POOL/volumes/custom, and PATCH instances/NAME.
+// It calls GET /1.0/instances/NAME, and GET operations if it is there; for a new VM GET /1.0 and POST instances, and if
+// LXD fails GET instances/NAME, and the same again; for n further disks n times GET instances/NAME and POST
+// storage-pools/POOL/volumes/custom, and PATCH instances/NAME. It waits for each change: see lxdapi.
 //
 // The error is an *Error: KindInvalid, KindConflict, KindVolume, KindOutdated, KindBridge, KindPool, KindMACInUse,
 // KindNoRoom, KindTooLate, or one of the connection or of LXD. KindOther is also for an image that the project lacks,
@@ -137,16 +138,32 @@ const cloneTries = 3
 func (s *session) create(request api.InstancesPost) (has devices, err error) {
 	for range cloneTries {
 		has, err = s.createOnce(request)
-		if !guard.Is[*errOperation](err) {
+		if refused, is := errors.AsType[*lxdapi.Error](err); !is || !refused.Refused || refused.Operation == "" {
 			break
 		}
 	}
 	return has, err
 }
 
+// bootable returns the request with what this LXD takes for a boot without secure boot. LXD is asked each time: it may
+// have been upgraded since, or just now.
+func (s *session) bootable(request api.InstancesPost) (api.InstancesPost, error) {
+	server, _, err := s.client.GetServer()
+	if err != nil {
+		return request, err
+	}
+	request.Config = maps.Clone(request.Config)
+	lxdapi.TraitsOf(server).SetInsecureBoot(request.Config)
+	return request, nil
+}
+
 // createOnce sends the request that makes the VM. If that did not succeed, what counts is whether the VM is there.
 func (s *session) createOnce(request api.InstancesPost) (devices, error) {
-	changed := s.run(http.MethodPost, s.url("instances"), request)
+	wanted, err := s.bootable(request)
+	if err != nil {
+		return nil, unsent(err)
+	}
+	changed := s.client.Post(s.client.Path("instances"), wanted)
 	if changed == nil {
 		return request.Devices, nil
 	}
@@ -159,7 +176,8 @@ func (s *session) createOnce(request api.InstancesPost) (devices, error) {
 		return has, nil
 	case slices.Contains([]Kind{KindConflict, KindOutdated, KindUnfinished}, KindOf(err)):
 		return nil, err
-	case api.StatusErrorCheck(changed, http.StatusBadRequest):
+	}
+	if refused, is := errors.AsType[*lxdapi.Error](changed); is && refused.Status == http.StatusBadRequest {
 		known := classify(changed)
 		known.Kind = KindInvalid
 		return nil, known
@@ -179,7 +197,7 @@ func (s *session) made(request api.InstancesPost) (devices, error) {
 		return nil, sent(uncertain(err))
 	}
 	if busy := list.Find(operations, func(o api.Operation) bool { return s.isAtWork(o, found.Name) }); busy != nil {
-		_ = s.wait(busy.ID) // Whatever comes of it, LXD shows it.
+		_ = s.client.Wait(busy.ID) // Whatever comes of it, LXD shows it.
 		return nil, sent(problem(KindUnfinished, "LXD was still at work on the VM %s", found.Name))
 	}
 	if !isMadeOf(found, request) {
@@ -188,7 +206,8 @@ func (s *session) made(request api.InstancesPost) (devices, error) {
 	return found.Devices, nil
 }
 
-// isMadeOf reports whether a VM has all that is asked for: an earlier call may have been for another address.
+// isMadeOf reports whether a VM has all that is asked for: an earlier call may have been for another address. How it
+// boots is not in the request yet: LXD has another key for it when it is upgraded.
 func isMadeOf(found *api.Instance, request api.InstancesPost) bool {
 	config, all := maps.Clone(found.Config), maps.Clone(found.Devices)
 	maps.Copy(config, request.Config)
@@ -207,7 +226,7 @@ func (s *session) isAtWork(o api.Operation, name string) bool {
 	ofMetadata, _ := o.Metadata["entity_url"].(string)
 	return slices.ContainsFunc(append([]string{ofMetadata}, o.Resources["instances"]...), func(text string) bool {
 		named, err := url.Parse(text)
-		return err == nil && named.Path == s.url("instances", name).URL.Path &&
+		return err == nil && named.Path == s.client.Path("instances", name).URL.Path &&
 			cmp.Or(named.Query().Get("project"), s.project) == s.project
 	})
 }
@@ -219,8 +238,9 @@ func (s Spec) validate() error {
 	switch {
 	case err != nil || len(sum) != sha256.Size:
 		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Image)
-	case s.Name == "":
-		return problem(KindInvalid, "a name is needed")
+	case !lxdapi.IsInstanceName(s.Name):
+		return problem(KindInvalid, "LXD takes no VM of the name %q: it must have 1 to 63 letters, digits and dashes, none of "+
+			"these at an end, and be no number", s.Name)
 	case !s.Marks.valid():
 		return problem(KindInvalid, "marks are needed: an owner and a machine")
 	case len(s.MAC) != 6 || s.MAC[0]&1 != 0:
@@ -259,7 +279,6 @@ func (s Spec) request(bridge Bridge) api.InstancesPost {
 	maps.DeleteFunc(config, func(_, value string) bool { return value == "" })
 	config["limits.cpu"] = strconv.Itoa(s.Cores)
 	config["limits.memory"] = strconv.FormatInt(s.MemoryMiB<<20, 10)
-	config["security.secureboot"] = "false"
 	if volumes := s.volumes(); len(volumes) > 0 {
 		config[keyVolumes] = formatVolumes(volumes)
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // imageBytes is the size of the disk in the tests' images.
@@ -140,9 +142,12 @@ func (b *bed) checkClone(s Spec) {
 	})
 	wantConfig := map[string]string{
 		KeyUserData: s.Config[KeyUserData], KeyNetworkConfig: s.Config[KeyNetworkConfig],
-		keyBaseImage: s.Image, "limits.cpu": "1", "limits.memory": "268435456", "security.secureboot": "false",
+		keyBaseImage: s.Image, "limits.cpu": "1", "limits.memory": "268435456",
 		keyOwner: ours.Owner, keyMachine: ours.Machine, keyManagement: ours.Management,
 	}
+	server, _, err := b.all.GetServer()
+	b.must(err)
+	lxdapi.TraitsOf(server).SetInsecureBoot(wantConfig)
 	if diff := cmp.Diff(wantConfig, config); diff != "" {
 		b.t.Errorf("config (-want +got):\n%s", diff)
 	}

@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"time"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
@@ -92,7 +92,7 @@ func (h *Host) check(ctx context.Context) (*api.Server, error) {
 	}
 	defer end()
 	// Without a project: an untrusted client gets this much, and the certificate may be for another one.
-	server, _, err := s.client.UseProject("").GetServer()
+	server, _, err := s.client.In("").GetServer()
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (o Options) Server() guard.Server { return guard.ServerAt(o.Address, o.Serv
 // session is one method's calls.
 type session struct {
 	ctx     context.Context
-	client  lxd.InstanceServer
+	client  *lxdapi.Client
 	project string
 	turn    *turn
 	// vm is the id of the VM that was proven first; nil before.
@@ -167,15 +167,12 @@ func (h *Host) session(ctx context.Context, operation string) (s *session, end f
 	turn := &turn{operation: operation, before: time.Now(), within: h.sendWithin}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, turnKey{}, turn), h.timeout)
 	end = func() { cancel(); resume() }
-	client, err := lxd.ConnectLXDWithContext(ctx, "https://"+h.address, &lxd.ConnectionArgs{
-		SkipGetServer:    true, // this only makes the client
-		TransportWrapper: func(*http.Transport) lxd.HTTPTransporter { return h.transport },
-	})
+	client, err := lxdapi.HTTPS(ctx, h.address, h.transport)
 	if err != nil {
 		end()
 		return nil, nil, problem(KindInvalid, "the address: %v", err)
 	}
-	s = &session{ctx: ctx, client: client.UseProject(h.project), project: h.project, turn: turn}
+	s = &session{ctx: ctx, client: client.In(h.project), project: h.project, turn: turn}
 	return s, end, nil
 }
 

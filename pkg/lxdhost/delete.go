@@ -4,7 +4,6 @@ package lxdhost
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -75,15 +74,14 @@ func (s *session) deleteVolumes(found *api.Instance, marks Marks) (now *api.Inst
 // remove deletes a VM that was proven when it had the ETag.
 func (s *session) remove(found *api.Instance, etag string) error {
 	if isStopped(found) {
-		return s.run(http.MethodDelete, s.url("instances", found.Name), nil)
+		return s.client.Delete(s.client.Path("instances", found.Name))
 	}
 	if !found.Ephemeral {
-		_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", found.Name).String(),
-			map[string]any{"ephemeral": true}, etag)
+		err := s.client.Patch(s.client.Path("instances", found.Name), map[string]any{"ephemeral": true}, etag)
 		if err != nil {
 			return err
 		}
 	}
 	stop := api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}
-	return s.run(http.MethodPut, s.url("instances", found.Name, "state"), stop)
+	return s.client.Put(s.client.Path("instances", found.Name, "state"), stop, "")
 }

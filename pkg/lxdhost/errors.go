@@ -15,6 +15,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // maxMessage bounds a message of LXD, in bytes.
@@ -93,8 +94,8 @@ func (e *Error) Unwrap() error { return e.cause }
 
 // KindOf returns the kind of an error of this package, or "".
 func KindOf(err error) Kind {
-	if e, is := errors.AsType[*Error](err); is {
-		return e.Kind
+	if guard.Is[*Error](err) || guard.Is[*lxdapi.Error](err) {
+		return classify(err).Kind
 	}
 	return ""
 }
@@ -138,17 +139,20 @@ func (e *Error) MayFollow() bool {
 // mayFollow is MayFollow of any error.
 func mayFollow(err error) bool { return err != nil && classify(err).MayFollow() }
 
-// errOperation is an operation that LXD accepted and that failed. LXD gives no code, only words.
-type errOperation struct{ message string }
-
-func (e *errOperation) Error() string { return e.message }
-
 // errPin is the end of a handshake with a server that has another certificate.
 var errPin = errors.New("the server's certificate is not the pinned one")
 
 // classify finds the kind of an error, of LXD's client for example.
 func classify(err error) *Error {
-	switch known, is := errors.AsType[*Error](err); {
+	for each := err; each != nil; each = errors.Unwrap(each) {
+		switch known := each.(type) { //nolint:errorlint // It walks the chain itself: each of both may wrap the other.
+		case *Error:
+			return known
+		case *lxdapi.Error:
+			return ofChange(known)
+		}
+	}
+	switch known, is := errors.AsType[*Error](err); { // of a join
 	case is:
 		return known
 	case errors.Is(err, errPin):
@@ -157,9 +161,6 @@ func classify(err error) *Error {
 		return &Error{Kind: KindTooLate, Problem: guard.ErrTooLate.Error(), unsent: true, cause: err}
 	}
 	said := text.Steady(err.Error(), maxMessage)
-	if guard.Is[*errOperation](err) {
-		return &Error{Kind: KindOther, Problem: "LXD failed: " + said, cause: err}
-	}
 	if status, ok := api.StatusErrorMatch(err); ok {
 		return &Error{Kind: kindOfStatus(status), Problem: fmt.Sprintf("LXD returned %d: %s", status, said), cause: err}
 	}
@@ -167,6 +168,40 @@ func classify(err error) *Error {
 		return &Error{Kind: KindUnreachable, Problem: "no response from LXD: " + said, cause: err}
 	}
 	return &Error{Kind: KindOther, Problem: "no response of LXD's form: " + said, cause: err}
+}
+
+// ofChange finds the kind of a change that is not known to be done.
+func ofChange(e *lxdapi.Error) *Error {
+	said := text.Steady(e.Error(), maxMessage)
+	switch {
+	case e.Refused && e.Operation != "":
+		return &Error{Kind: KindOther, Problem: "LXD failed: " + said, cause: e}
+	case e.Refused:
+		return &Error{Kind: kindOfStatus(e.Status), Problem: fmt.Sprintf("LXD returned %d: %s", e.Status, said), cause: e}
+	case e.Unfinished:
+		return &Error{Kind: KindUnfinished, Problem: said, cause: e}
+	}
+	if e.Operation != "" { // LXD has accepted it, whatever became of the request that waited.
+		return &Error{Kind: KindUnreachable, Problem: classify(e.Unwrap()).Problem, cause: e}
+	}
+	return uncertain(e.Unwrap())
+}
+
+// uncertain is the error of a request that LXD may have done, or may do later, whatever it answered: Unreachable,
+// unless it was not sent.
+func uncertain(err error) *Error {
+	known := classify(err)
+	if known.Kind == KindPin || known.unsent {
+		return known
+	}
+	return &Error{Kind: KindUnreachable, Problem: known.Problem, cause: err}
+}
+
+// unsent is the error of what was asked before a change was to be sent.
+func unsent(err error) error {
+	known := *classify(err)
+	known.unsent = true
+	return &known
 }
 
 func kindOfStatus(status int) Kind {

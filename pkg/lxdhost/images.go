@@ -18,6 +18,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 )
 
@@ -120,7 +121,7 @@ func (h *Host) Upload(ctx context.Context, alias string, image *ImageFile, sent 
 	return h.inImages(ctx, "uploading the image "+alias, func(s *session) error {
 		err := s.keep(image.Fingerprint)
 		if isNotFound(err) {
-			err = s.upload("https://"+h.address, image, sent)
+			err = s.upload(image, sent)
 		}
 		if err != nil {
 			return err
@@ -137,56 +138,31 @@ func (s *session) keep(fingerprint string) error {
 	}
 	kept := found.Writable()
 	delete(kept.Properties, keyBrought)
-	return s.client.UpdateImage(fingerprint, kept, etag)
+	return s.client.Put(s.client.Path("images", fingerprint), kept, etag)
 }
 
-// upload sends an image that the project lacks. LXD's own client would not end with the context.
-func (s *session) upload(server string, image *ImageFile, sent func(int64)) error {
+// upload sends an image that the project lacks.
+func (s *session) upload(image *ImageFile, sent func(int64)) error {
 	body, contentType := image.body(sent)
-	request, err := http.NewRequestWithContext(s.ctx, http.MethodPost, server+s.url("images").String(), body)
-	if err != nil {
-		return err
-	}
-	request.ContentLength = image.Bytes
-	request.Header.Set("Content-Type", contentType)
-	request.Header.Set("X-LXD-fingerprint", image.Fingerprint) // LXD refuses anything else.
-	added := s.send(request)
+	header := http.Header{}
+	header.Set("Content-Type", contentType)
+	header.Set("X-LXD-fingerprint", image.Fingerprint) // LXD refuses anything else.
+	added := s.client.Post(s.client.Path("images"), &lxdapi.Upload{Content: body, Bytes: image.Bytes, Header: header})
 	found, _, err := s.client.GetImage(image.Fingerprint)
 	if err != nil {
 		return cmp.Or(added, err)
 	}
 	if found.Type != string(api.InstanceTypeVM) {
 		return errors.Join(problem(KindInvalid, "LXD takes it for an image of the type %s", found.Type),
-			s.run(http.MethodDelete, s.url("images", image.Fingerprint), nil))
+			s.client.Delete(s.client.Path("images", image.Fingerprint)))
 	}
 	return nil
-}
-
-// send is run with a request of its own.
-func (s *session) send(request *http.Request) error {
-	response, err := s.client.DoHTTP(request)
-	if err != nil {
-		return uncertain(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	var started api.Response
-	if err := json.NewDecoder(response.Body).Decode(&started); err != nil {
-		return uncertain(err)
-	}
-	if started.Type == api.ErrorResponse {
-		return api.NewStatusError(response.StatusCode, started.Error)
-	}
-	operation, err := started.MetadataAsOperation()
-	if err != nil {
-		return uncertain(err)
-	}
-	return s.wait(operation.ID)
 }
 
 // name gives an alias to an image: POST /1.0/images/aliases. If another image has it, it is taken from that one (PUT)
 // or left there (KindConflict).
 func (s *session) name(fingerprint, alias string, take bool) error {
-	made := s.client.CreateImageAlias(api.ImageAliasesPost{ImageAliasesEntry: api.ImageAliasesEntry{
+	made := s.client.Post(s.client.Path("images", "aliases"), api.ImageAliasesPost{ImageAliasesEntry: api.ImageAliasesEntry{
 		Name: alias, Type: string(api.InstanceTypeVM), Target: fingerprint,
 	}})
 	if made == nil {
@@ -201,7 +177,7 @@ func (s *session) name(fingerprint, alias string, take bool) error {
 	case !take:
 		return problem(KindConflict, "the name is that of another image, %s", has.Target)
 	}
-	return s.client.UpdateImageAlias(alias, api.ImageAliasesEntryPut{Target: fingerprint}, etag)
+	return s.client.Put(s.client.Path("images", "aliases", alias), api.ImageAliasesEntryPut{Target: fingerprint}, etag)
 }
 
 // ImageCopy is an image that a host has, and that another one gets.
@@ -246,10 +222,7 @@ func (h *Host) secret(ctx context.Context, doing, fingerprint string) (secret st
 		if err := s.turn.asks(); err != nil {
 			return err
 		}
-		given, err := s.client.CreateImageSecret(fingerprint)
-		if err == nil {
-			secret, _ = given.Get().Metadata["secret"].(string)
-		}
+		secret, err = s.client.ImageSecret(fingerprint)
 		return err
 	})
 	return secret, err
@@ -267,7 +240,7 @@ func (s *session) copy(image ImageCopy, secret string) error {
 	if image.Brought != "" {
 		wanted.Properties = map[string]string{keyBrought: image.Brought}
 	}
-	added := s.run(http.MethodPost, s.url("images"), wanted)
+	added := s.client.Post(s.client.Path("images"), wanted)
 	if added != nil {
 		if _, _, missing := s.client.GetImage(image.Fingerprint); missing != nil {
 			return added
@@ -304,7 +277,7 @@ func (s *session) removeBrought(fingerprint string, mark Mark) error {
 	if users := baseImages(instances)[fingerprint]; len(users) > 0 {
 		return problem(KindConflict, "the instance %s was made from it", users[0])
 	}
-	return s.run(http.MethodDelete, s.url("images", fingerprint), nil)
+	return s.client.Delete(s.client.Path("images", fingerprint))
 }
 
 // Mark proves which images a management cluster has brought into a project of an LXD. It is of no worth anywhere else:

@@ -4,7 +4,6 @@ package lxdhost
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -46,7 +45,7 @@ func (h *Host) power(
 // response may be lost: what counts is how the VM is afterwards.
 func (s *session) switchVM(name string, marks Marks, action string, is func(*api.Instance) bool) error {
 	put := api.InstanceStatePut{Action: action, Force: action == "stop", Timeout: -1}
-	changed := sent(s.run(http.MethodPut, s.url("instances", name, "state"), put))
+	changed := sent(s.client.Put(s.client.Path("instances", name, "state"), put, ""))
 	if changed == nil {
 		return nil
 	}

@@ -5,7 +5,6 @@ package lxdhost
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -77,9 +76,7 @@ func (s *session) addDisks(has devices, spec Spec) error {
 	}
 	all := maps.Clone(current.Devices) // whether LXD merges or replaces
 	maps.Copy(all, missing)
-	_, _, err := s.client.RawQuery(http.MethodPatch, s.url("instances", spec.Name).String(),
-		map[string]any{"devices": all}, etag)
-	return err
+	return s.client.Patch(s.client.Path("instances", spec.Name), map[string]any{"devices": all}, etag)
 }
 
 // makeVolume makes a volume with marks. One that is there already has to carry them: POST
@@ -87,7 +84,7 @@ func (s *session) addDisks(has devices, spec Spec) error {
 func (s *session) makeVolume(v volume, marks Marks) error {
 	config := marks.config()
 	config["size"] = strconv.FormatInt(v.Bytes, 10)
-	made := s.client.CreateStoragePoolVolume(v.Pool, api.StorageVolumesPost{
+	made := s.client.Post(s.client.Path("storage-pools", v.Pool, "volumes", customVolume), api.StorageVolumesPost{
 		Name: v.name, Type: customVolume, ContentType: "block", StorageVolumePut: api.StorageVolumePut{Config: config},
 	})
 	if made == nil {
@@ -133,7 +130,7 @@ func (s *session) removeVolumes(name string, marks Marks) error {
 		})
 	}
 	if len(put.Devices) < len(found.Devices) {
-		if err := sent(s.runIfMatch(http.MethodPut, s.url("instances", name), put, etag)); err != nil {
+		if err := sent(s.client.Put(s.client.Path("instances", name), put, etag)); err != nil {
 			return err
 		}
 	}
@@ -145,8 +142,12 @@ func (s *session) removeVolumes(name string, marks Marks) error {
 		if !there {
 			continue
 		}
-		if err := s.client.DeleteStoragePoolVolume(v.Pool, customVolume, v.name); err != nil && !isNotFound(err) {
-			return sent(err)
+		removed := s.client.Delete(s.client.Path("storage-pools", v.Pool, "volumes", customVolume, v.name))
+		if removed == nil {
+			continue
+		}
+		if there, err := s.proveVolume(v, marks); there || err != nil { // Otherwise another client was faster.
+			return sent(removed)
 		}
 	}
 	return nil

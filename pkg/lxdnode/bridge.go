@@ -7,16 +7,16 @@ import (
 	"fmt"
 	"strings"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 const bridgeType = "bridge"
 
 // ensureBridge ensures a bridge that is up, the host's or LXD's: MAAS attaches VMs to its name either way.
-func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) ensureBridge(client *lxdapi.Client) (State, string, error) {
 	network, state, err := ensure(p.write && p.CreateBridge, client.GetNetwork, p.NetworkBridge,
 		func() error { return p.createBridge(client) })
 	switch {
@@ -41,7 +41,7 @@ func (p *pass) ensureBridge(client lxd.InstanceServer) (State, string, error) {
 }
 
 // checkLink checks that the bridge is up and has a port. LXD calls a bridge's ports its upper devices.
-func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (State, string, error) {
+func (p *pass) checkLink(client *lxdapi.Client, state State, managed bool) (State, string, error) {
 	link, err := client.GetNetworkState(p.NetworkBridge)
 	if err != nil {
 		return Failed, "", asError(StepBridge, "reading the state of "+p.NetworkBridge, err)
@@ -65,7 +65,7 @@ func (p *pass) checkLink(client lxd.InstanceServer, state State, managed bool) (
 }
 
 // bridgeNames lists the node's bridges for people.
-func bridgeNames(client lxd.InstanceServer) string {
+func bridgeNames(client *lxdapi.Client) string {
 	networks, err := client.GetNetworks()
 	if err != nil {
 		return "unknown"
@@ -78,8 +78,8 @@ func bridgeNames(client lxd.InstanceServer) string {
 // createBridge makes a bridge on which LXD serves neither addresses nor names, because MAAS does. LXD picks its subnet:
 // it tries to reach the gateways of candidates. If something responds for every address, that fails, and the bridge has
 // to be made by hand with an ipv4.address.
-func (p *pass) createBridge(client lxd.InstanceServer) error {
-	err := client.CreateNetwork(api.NetworksPost{
+func (p *pass) createBridge(client *lxdapi.Client) error {
+	err := p.create(client, client.Path("networks"), api.NetworksPost{
 		Name: p.NetworkBridge, Type: bridgeType,
 		NetworkPut: api.NetworkPut{Description: description, Config: map[string]string{
 			"dns.mode": "none", "ipv4.dhcp": "false", "ipv6.dhcp": "false",

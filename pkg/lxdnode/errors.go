@@ -13,6 +13,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // maxMessage bounds a message of LXD, in bytes.
@@ -70,7 +71,13 @@ func asError(step, doing string, err error) *Error {
 	if known, is := errors.AsType[*Error](err); is {
 		return known
 	}
+	change, isChange := errors.AsType[*lxdapi.Error](err)
 	switch {
+	case isChange && change.Refused && change.Operation != "":
+		return &Error{Step: step, Problem: doing + ": LXD failed: " + text.Steady(err.Error(), maxMessage), cause: err}
+	case isChange && change.Unfinished:
+		return &Error{Step: step, Problem: doing + ": " + text.Steady(err.Error(), maxMessage), cause: err,
+			Remedy: "wait; LXD's log shows what it waits for"}
 	case guard.Is[api.StatusError](err):
 		return &Error{Step: step, Problem: doing + ": LXD returned: " + text.Steady(err.Error(), maxMessage), cause: err}
 	case errors.Is(err, errConflict):
@@ -86,7 +93,11 @@ func asError(step, doing string, err error) *Error {
 // unanswered reports whether LXD did not respond at all, so that further calls are useless for now.
 func unanswered(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.cause != nil && !api.StatusErrorCheck(e.cause) && !errors.Is(e.cause, errConflict)
+	if !errors.As(err, &e) || e.cause == nil || errors.Is(e.cause, errConflict) {
+		return false
+	}
+	change, isChange := errors.AsType[*lxdapi.Error](e.cause)
+	return !api.StatusErrorCheck(e.cause) && (!isChange || !change.Refused && !change.Unfinished)
 }
 
 func notFound(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }

@@ -13,6 +13,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -394,7 +395,7 @@ func (l *listener) refused(t *testing.T, n *Node, address string) *Error {
 // wantAt wants the address in LXD's configuration, settled, and LXD to be reached there. "" is none.
 func (l *listener) wantAt(t *testing.T, address string) {
 	t.Helper()
-	now, err := readListen(l.client)
+	now, err := readListen(lxdapi.Of(t.Context(), l.client, ""))
 	if err != nil {
 		t.Fatal(err)
 	}

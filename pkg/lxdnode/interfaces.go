@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // MACError is a MAC address by which MAAS can't distinguish this node's machine from others. MAAS finds the machine of
@@ -36,7 +37,7 @@ func isFixedMAC(mac string) bool {
 }
 
 // checkInterfaces refuses a node that MAAS would confuse with others. The cause of its error is a *MACError then.
-func (p *pass) checkInterfaces(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) checkInterfaces(client *lxdapi.Client) (State, string, error) {
 	networks, err := client.GetNetworks()
 	if err != nil {
 		return Failed, "", asError(StepInterfaces, "reading the interfaces", err)
@@ -59,7 +60,7 @@ func (p *pass) checkInterfaces(client lxd.InstanceServer) (State, string, error)
 // interface that is in one. MAAS uses those whose type is physical or unknown, such as the node's end of a pod's veth:
 // no bridges, bonds and VLANs.
 func interfaces(
-	client lxd.InstanceServer, networks []api.Network,
+	client *lxdapi.Client, networks []api.Network,
 ) (taken map[string][]string, bonds map[string]string, err error) {
 	taken, bonds = map[string][]string{}, map[string]string{}
 	for _, network := range networks {

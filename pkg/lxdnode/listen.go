@@ -12,11 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 const (
@@ -42,7 +42,7 @@ var errConflict = errors.New("LXD's configuration is being changed by another cl
 // LXD 5.0 shows a new address as configured even after it reported that it could not listen there. So the address is
 // set with the mark of a try; the mark is removed when LXD has confirmed, and the old address restored when it has
 // refused. A run that finds the mark does not know the outcome, and sets the address again.
-func (p *pass) ensureListen(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) ensureListen(client *lxdapi.Client) (State, string, error) {
 	for try := 1; ; try++ {
 		state, found, err := p.tryListen(client)
 		if !errors.Is(err, errConflict) || try == maxConflicts {
@@ -51,7 +51,7 @@ func (p *pass) ensureListen(client lxd.InstanceServer) (State, string, error) {
 	}
 }
 
-func (p *pass) tryListen(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) tryListen(client *lxdapi.Client) (State, string, error) {
 	now, err := readListen(client)
 	if err != nil {
 		return Failed, "", err
@@ -90,7 +90,7 @@ type listening struct {
 	etag   string
 }
 
-func readListen(client lxd.InstanceServer) (listening, error) {
+func readListen(client *lxdapi.Client) (listening, error) {
 	server, etag, err := client.GetServer()
 	if err != nil {
 		return listening{}, asError(StepListen, "reading the server's configuration", err)
@@ -118,13 +118,13 @@ func (l listening) describe() string {
 // write changes address and mark, if no other client has changed the configuration since it was read, and reads it
 // again. LXD replaces the configuration as a whole, but keeps user keys (user.*) that are left out: keys to remove are
 // sent empty.
-func (l listening) write(client lxd.InstanceServer, address, mark string) (listening, error) {
+func (l listening) write(client *lxdapi.Client, address, mark string) (listening, error) {
 	config := maps.Clone(l.config)
 	if config == nil {
 		config = map[string]any{}
 	}
 	config[listenKey], config[ownListenKey] = address, mark
-	err := client.UpdateServer(api.ServerPut{Config: config}, l.etag)
+	err := client.Put(client.Path(), api.ServerPut{Config: config}, l.etag)
 	if api.StatusErrorCheck(err, http.StatusPreconditionFailed) {
 		return l, errConflict
 	}
@@ -139,7 +139,7 @@ func (l listening) write(client lxd.InstanceServer, address, mark string) (liste
 }
 
 // restore undoes a try that LXD refused, and returns the reason. If that fails too, the mark stays for the next run.
-func (l listening) restore(client lxd.InstanceServer, address string, cause error) error {
+func (l listening) restore(client *lxdapi.Client, address string, cause error) error {
 	if errors.Is(cause, errConflict) || !api.StatusErrorCheck(cause) {
 		return asError(StepListen, "listening on "+address, cause)
 	}
@@ -170,7 +170,7 @@ func (p *pass) listensWell(current string) bool {
 
 // listenError finds out why LXD could not listen, which LXD does not report: an address that the node does not have, or
 // a port that is taken.
-func listenError(client lxd.InstanceServer, address string, cause error) *Error {
+func listenError(client *lxdapi.Client, address string, cause error) *Error {
 	e := asError(StepListen, "listening on "+address, cause)
 	wanted, err := parseListen(address)
 	if err != nil || !api.StatusErrorCheck(cause, http.StatusInternalServerError) {
@@ -195,7 +195,7 @@ func listenError(client lxd.InstanceServer, address string, cause error) *Error 
 }
 
 // nodeAddresses lists the addresses of all interfaces, LXD's and the host's.
-func nodeAddresses(client lxd.InstanceServer) ([]netip.Addr, error) {
+func nodeAddresses(client *lxdapi.Client) ([]netip.Addr, error) {
 	networks, err := client.GetNetworks()
 	if err != nil {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 const (
@@ -41,7 +41,8 @@ func Sockets(setting string) []string {
 
 // Node is one node's LXD. It holds no connection, so a restart of LXD does not harm it. It is safe for concurrent use.
 type Node struct {
-	socket string
+	socket   string
+	refusals *Refusals
 }
 
 // Connect calls LXD once, at the first of the sockets that accepts connections. The error is an *Error; its cause is
@@ -112,12 +113,12 @@ func connectError(socket string, err error) *Error {
 }
 
 // client makes a client whose calls end with ctx. It costs nothing: the SDK opens a connection per request.
-func (n *Node) client(ctx context.Context) (lxd.InstanceServer, error) {
-	return lxd.ConnectLXDUnixWithContext(ctx, n.socket, &lxd.ConnectionArgs{SkipGetServer: true})
+func (n *Node) client(ctx context.Context) (*lxdapi.Client, error) {
+	return lxdapi.Unix(ctx, n.socket)
 }
 
 // call makes calls within callTimeout. The error is an *Error.
-func (n *Node) call(ctx context.Context, step, doing string, do func(lxd.InstanceServer) error) error {
+func (n *Node) call(ctx context.Context, step, doing string, do func(*lxdapi.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	client, err := n.client(ctx)
@@ -131,7 +132,7 @@ func (n *Node) call(ctx context.Context, step, doing string, do func(lxd.Instanc
 }
 
 func (n *Node) getServer(ctx context.Context, step, doing string) (server *api.Server, err error) {
-	err = n.call(ctx, step, doing, func(client lxd.InstanceServer) (err error) {
+	err = n.call(ctx, step, doing, func(client *lxdapi.Client) (err error) {
 		server, _, err = client.GetServer()
 		return err
 	})
@@ -164,7 +165,7 @@ func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
 }
 
 // checkServer checks whether this LXD can be a VM host of MAAS at all.
-func (p *pass) checkServer(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) checkServer(client *lxdapi.Client) (State, string, error) {
 	server, _, err := client.GetServer()
 	if err != nil {
 		return Failed, "", asError(StepServer, "reading the server", err)

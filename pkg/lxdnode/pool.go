@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // ensurePool ensures a pool with the driver. An existing pool keeps its size: LXD 5.0 accepts a new size without
 // growing what is below, and the size is the operator's choice.
-func (p *pass) ensurePool(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) ensurePool(client *lxdapi.Client) (State, string, error) {
 	pool, state, err := ensure(p.write, client.GetStoragePool, p.StoragePool,
 		func() error { return p.createPool(client) })
 	switch {
@@ -53,7 +54,7 @@ func usable(pool *api.StoragePool) error {
 		Remedy: "LXD may still be busy with it; if it stays so, LXD's log has the reason"}
 }
 
-func (p *pass) createPool(client lxd.InstanceServer) error {
+func (p *pass) createPool(client *lxdapi.Client) error {
 	if err := p.checkNewPool(); err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (p *pass) createPool(client lxd.InstanceServer) error {
 	if p.StorageBackend != "dir" { // LXD refuses a size there
 		config["size"] = fmt.Sprintf("%dGB", p.StorageSizeGB)
 	}
-	return client.CreateStoragePool(api.StoragePoolsPost{
+	return p.create(client, client.Path("storage-pools"), api.StoragePoolsPost{
 		Name: p.StoragePool, Driver: p.StorageBackend,
 		StoragePoolPut: api.StoragePoolPut{Description: description, Config: config},
 	})

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"time"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // description marks for people what was made here. No code depends on it.
@@ -73,9 +74,10 @@ func (n *Node) Prepare(ctx context.Context, c Config) ([]Check, error) {
 // pass is one run of the steps.
 type pass struct {
 	Config
-	socket string
-	write  bool
-	server *api.Server
+	socket   string
+	write    bool
+	server   *api.Server
+	refusals *Refusals
 }
 
 type step struct {
@@ -83,7 +85,7 @@ type step struct {
 	// needs names the step that must succeed before this one.
 	needs   string
 	timeout time.Duration
-	run     func(*pass, lxd.InstanceServer) (State, string, error)
+	run     func(*pass, *lxdapi.Client) (State, string, error)
 }
 
 // storageTimeout is for making a pool. On a kernel without the device mapper LXD needs half a minute to find out that
@@ -107,7 +109,7 @@ func (n *Node) run(ctx context.Context, c Config, write bool) (checks []Check, e
 		return nil, err
 	}
 	var errs []error
-	p := &pass{Config: c, socket: n.socket, write: write}
+	p := &pass{Config: c, socket: n.socket, write: write, refusals: n.refusals}
 	for _, s := range steps() {
 		if s.needs != "" && !stands(checks, s.needs) {
 			continue

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // ensureProject ensures a project with its own profiles. A new one also has its own images and volumes, like a project
@@ -19,9 +20,9 @@ import (
 //
 // The project is not restricted: that would not keep the key from being root's
 // (TestARestrictedProjectDoesNotHoldTheKey), and would deny snapshots and backups to operators.
-func (p *pass) ensureProject(client lxd.InstanceServer) (State, string, error) {
+func (p *pass) ensureProject(client *lxdapi.Client) (State, string, error) {
 	project, state, err := ensure(p.write, client.GetProject, p.Project, func() error {
-		return client.CreateProject(api.ProjectsPost{Name: p.Project, ProjectPut: api.ProjectPut{
+		return p.create(client, client.Path("projects"), api.ProjectsPost{Name: p.Project, ProjectPut: api.ProjectPut{
 			Description: description,
 			Config: map[string]string{
 				"features.images": "true", "features.profiles": "true", "features.storage.volumes": "true",
@@ -71,8 +72,8 @@ func strangeDisks(profile *api.Profile) []string {
 
 // VMs counts the virtual machines in a project: MAAS makes machines of them. The error is an *Error.
 func (n *Node) VMs(ctx context.Context, project string) (count int, err error) {
-	err = n.call(ctx, StepProject, "reading the VMs in project "+project, func(client lxd.InstanceServer) error {
-		names, err := client.UseProject(project).GetInstanceNames(api.InstanceTypeVM)
+	err = n.call(ctx, StepProject, "reading the VMs in project "+project, func(client *lxdapi.Client) error {
+		names, err := client.In(project).GetInstanceNames(api.InstanceTypeVM)
 		count = len(names)
 		return err
 	})
@@ -81,10 +82,10 @@ func (n *Node) VMs(ctx context.Context, project string) (count int, err error) {
 
 // ensureProfile ensures the profile that MAAS gives to VMs. A new one is empty: MAAS adds all devices itself. What an
 // operator put into an existing one is meant for the VMs.
-func (p *pass) ensureProfile(client lxd.InstanceServer) (State, string, error) {
-	client = client.UseProject(p.Project)
+func (p *pass) ensureProfile(client *lxdapi.Client) (State, string, error) {
+	client = client.In(p.Project)
 	profile, state, err := ensure(p.write, client.GetProfile, profileName, func() error {
-		return client.CreateProfile(api.ProfilesPost{
+		return p.create(client, client.Path("profiles"), api.ProfilesPost{
 			Name: profileName, ProfilePut: api.ProfilePut{Description: description},
 		})
 	})

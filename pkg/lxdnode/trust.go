@@ -7,9 +7,10 @@ import (
 	"encoding/base64"
 	"slices"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // Trust makes LXD trust a client's certificate (PEM), under a name, for one project only: an unrestricted certificate
@@ -24,9 +25,9 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 	if err != nil {
 		return false, &Error{Step: StepTrust, Problem: "the client's certificate: " + err.Error(), Permanent: true}
 	}
-	err = n.call(ctx, StepTrust, "adding the certificate "+name, func(client lxd.InstanceServer) error {
+	err = n.call(ctx, StepTrust, "adding the certificate "+name, func(client *lxdapi.Client) error {
 		found, state, err := ensure(true, client.GetCertificate, shared.CertFingerprint(parsed), func() error {
-			return client.CreateCertificate(api.CertificatesPost{
+			return client.Post(client.Path("certificates"), api.CertificatesPost{
 				Name: name, Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(parsed.Raw),
 				Restricted: true, Projects: []string{project},
 			})
@@ -48,12 +49,12 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 }
 
 // restrict limits a certificate to a project.
-func restrict(client lxd.InstanceServer, fingerprint, project string) error {
+func restrict(client *lxdapi.Client, fingerprint, project string) error {
 	found, etag, err := client.GetCertificate(fingerprint)
 	if err == nil {
 		put := found.Writable()
 		put.Restricted, put.Projects = true, []string{project}
-		err = client.UpdateCertificate(fingerprint, put, etag)
+		err = client.Put(client.Path("certificates", fingerprint), put, etag)
 	}
 	if err != nil {
 		return asError(StepTrust, "restricting the certificate "+fingerprint+" to the project "+project, err)
@@ -87,7 +88,7 @@ func (n *Node) Earlier(
 		}
 	}
 	var certificates []api.Certificate
-	err = n.call(ctx, StepTrust, "reading the certificates", func(client lxd.InstanceServer) (err error) {
+	err = n.call(ctx, StepTrust, "reading the certificates", func(client *lxdapi.Client) (err error) {
 		certificates, err = client.GetCertificates()
 		return err
 	})
@@ -102,8 +103,8 @@ func (n *Node) Earlier(
 
 // Forget removes a certificate from LXD's trust store; it may be gone. The error is an *Error.
 func (n *Node) Forget(ctx context.Context, fingerprint string) error {
-	return n.call(ctx, StepTrust, "removing the certificate "+fingerprint, func(client lxd.InstanceServer) error {
-		if err := client.DeleteCertificate(fingerprint); !notFound(err) {
+	return n.call(ctx, StepTrust, "removing the certificate "+fingerprint, func(client *lxdapi.Client) error {
+		if err := client.Delete(client.Path("certificates", fingerprint)); !notFound(err) {
 			return err
 		}
 		return nil
