@@ -78,6 +78,15 @@ const (
 	//     --image=curlimages/curl -- -sS http://maas.example.com:5240/MAAS/api/2.0/version/`.
 	MAASUnavailableReason = "MAASUnavailable"
 
+	// LXDUnavailableReason: the LXD of a direct host does not respond, or has not finished what it was asked for, or the
+	// outcome of a request is unknown because its response was lost. The message has the host, what was being done, and
+	// what LXD waits for, as far as it tells.
+	//   - Provider: leaves running machines as they are. After a lost response, it looks for the effect of the call on
+	//     the host, and repeats nothing before the settle time is over, as with [MAAS](#maasunavailable).
+	//   - You: `kubectl describe lxdhost NAME`; on the host, `lxc operation list --all-projects` and LXD's log
+	//     (`journalctl -u snap.lxd.daemon`) show what it is busy with.
+	LXDUnavailableReason = "LXDUnavailable"
+
 	// MAASRefusedReason: MAAS responds, but refuses. The message is MAAS's own: a locked machine, a key without [the
 	// right](security.md#the-least-key) (403), a subnet without a free address, a reserved IP that the machine can't
 	// have, a BMC that no rack controller reaches.

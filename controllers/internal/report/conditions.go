@@ -18,6 +18,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -193,7 +194,7 @@ func Explain(err error) Problem {
 		return Problem{cmp.Or(reasons[placement.Type], infrav1.NoHostAvailableReason), err.Error(),
 			max(CapacityRetry, maas.RetryAfter(err))}
 	case errors.As(err, &lost):
-		return Problem{infrav1.MAASUnavailableReason, lost.Error(), min(lost.Remaining, CapacityRetry)}
+		return Problem{unavailable(err), lost.Error(), min(lost.Remaining, CapacityRetry)}
 	}
 	return explainMAAS(err)
 }
@@ -208,6 +209,14 @@ var reasons = map[any]string{
 	machine.AddressInUse:          infrav1.StaticIPInUseReason,
 	machine.AddressOutsideSubnets: infrav1.StaticIPOutsideSubnetsReason,
 	machine.AddressInDynamicRange: infrav1.StaticIPInDynamicRangeReason,
+}
+
+// unavailable is the reason of an error that says nothing of what was asked for: which server did not tell.
+func unavailable(err error) string {
+	if guard.Is[*lxdhost.Error](err) {
+		return infrav1.LXDUnavailableReason
+	}
+	return infrav1.MAASUnavailableReason
 }
 
 // explainMAAS sorts the errors of the MAAS client.
@@ -237,7 +246,7 @@ func explainMAAS(err error) Problem {
 	case errors.Is(err, maas.Invalid), errors.Is(err, maas.Conflict), errors.Is(err, maas.NotFound):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err), CapacityRetry}
 	case errors.Is(err, maas.Unavailable):
-		return Problem{infrav1.MAASUnavailableReason, explained, maas.RetryAfter(err)}
+		return Problem{unavailable(err), explained, maas.RetryAfter(err)}
 	}
 	return Problem{infrav1.NotReadyReason, Brief(err.Error()), 0}
 }
