@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/played"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
@@ -50,9 +51,14 @@ type Options struct {
 	// Boots gives virtual machines real firmware, with which they boot their disks, in software: on amd64 alone, with
 	// Debian's package ovmf. Default: they halt at once.
 	Boots bool
+	// Plays is the version that the daemon plays, such as 6.9: see Play. Default: that in PlaysVariable, or its own.
+	Plays string
 	// Proxy returns the address of an HTTP proxy of this computer, by which LXD reaches others' images. Default: none.
 	Proxy func() string
 }
+
+// PlaysVariable has the version that daemons play.
+const PlaysVariable = "CAPMAAS_LXD_PLAYED"
 
 // nodeProxy is where a node has it.
 const nodeProxy = "127.0.0.1:3128"
@@ -68,6 +74,9 @@ type Daemon struct {
 	mu     sync.Mutex
 	node   *node
 	daemon *process.Process
+	// played is before the daemon, or nil. It leads the clients that trusted knows.
+	played  *played.Proxy
+	trusted *played.Store
 	// removed is for good.
 	removed bool
 }
@@ -106,6 +115,11 @@ func (d *Daemon) makeDirs() error {
 	if err := errors.Join(os.Chmod(base, 0o711), os.Mkdir(d.Dir(), 0o711)); err != nil {
 		return fmt.Errorf("making the directory of LXD: %w", err)
 	}
+	if d.options.Plays = cmp.Or(d.options.Plays, os.Getenv(PlaysVariable)); d.options.Plays != "" {
+		if d.trusted, err = played.NewStore(); err != nil {
+			return err
+		}
+	}
 	d.options.LogFile = cmp.Or(d.options.LogFile, filepath.Join(base, "lxd.log"))
 	d.options.Bridge, d.options.Card = cmp.Or(d.options.Bridge, defaultBridge), cmp.Or(d.options.Card, defaultCard)
 	if !d.options.Address.IsValid() {
@@ -122,11 +136,25 @@ func (d *Daemon) Dir() string { return filepath.Join(d.base, "d") }
 
 func (d *Daemon) shims() string { return filepath.Join(d.base, "bin") }
 
+// ownSocket returns the path of the socket on which the daemon itself listens.
+func (d *Daemon) ownSocket() string {
+	if d.trusted != nil {
+		return filepath.Join(d.Dir(), "own.socket")
+	}
+	return d.Socket()
+}
+
 // Dial makes a TCP connection in the node's network: 127.0.0.1 there is the node's own.
 func (d *Daemon) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n, err := d.running("dial", network, address)
 	if err != nil {
 		return nil, err
+	}
+	d.mu.Lock()
+	before := d.played
+	d.mu.Unlock()
+	if before != nil {
+		return before.Dial(ctx, network, address)
 	}
 	return n.dial(ctx, network, address)
 }
@@ -181,6 +209,7 @@ func (d *Daemon) kill() error {
 	if d.daemon == nil {
 		return nil
 	}
+	d.unplay()
 	// The daemon is the only child of the program that entered the node's namespaces for it.
 	err := errors.Join(killChildren(d.daemon.PID()), d.daemon.Kill())
 	d.daemon = nil
@@ -220,7 +249,37 @@ func (d *Daemon) Restart(ctx context.Context) error {
 		return err
 	}
 	d.daemon = p
-	return d.waitReady(ctx)
+	if err := d.waitReady(ctx); err != nil {
+		return err
+	}
+	return d.play()
+}
+
+// Play makes the daemon, which must have been started with Options.Plays, one of another version. All connections are
+// dropped, and operations forgotten, as when an upgrade starts it anew.
+func (d *Daemon) Play(version string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.options.Plays = version
+	d.unplay()
+	return d.play()
+}
+
+func (d *Daemon) play() (err error) {
+	if d.trusted == nil {
+		return nil
+	}
+	d.played, err = played.Start(played.Options{
+		Version: d.options.Plays, Socket: d.Socket(), Real: d.ownSocket(), Dir: d.Dir(), Dial: d.node.dial,
+	}, d.trusted)
+	return err
+}
+
+func (d *Daemon) unplay() {
+	if d.played != nil {
+		d.played.Close()
+		d.played = nil
+	}
 }
 
 // outputFile gets the output of the daemon and its children, most of which is in the log, too.
@@ -230,7 +289,7 @@ func (d *Daemon) environment() []string {
 	all := []string{
 		"PATH=" + d.shims() + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + d.base, "LANG=C.UTF-8",
-		"LXD_DIR=" + d.Dir(),
+		"LXD_DIR=" + d.Dir(), "LXD_SOCKET=" + d.ownSocket(),
 		// LXD starts itself under this name for everything that runs beside the daemon, QEMU among it.
 		"LXD_EXEC_PATH=" + filepath.Join(d.shims(), "lxd-exec"), "LXD_PROGRAM=" + d.program,
 	}
