@@ -260,7 +260,7 @@ func (w *world) startMAAS() (endpoint string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: w.timeScale, Version: w.version})
+	w.maas, err = simulator.New(parsed, simulator.Options{TimeScale: w.timeScale, Version: w.version, PatchedLXDDriver: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}

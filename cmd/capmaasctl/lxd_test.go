@@ -197,7 +197,7 @@ func TestARealNodeBecomesAVMHost(t *testing.T) {
 	if prepared := node.check(t, "--apply"); !prepared.OK {
 		t.Fatal(prepared.Checks)
 	}
-	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial})
+	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial, PatchedLXDDriver: true})
 	args := []string{"vmhost-test-linux", "--maas-endpoint=" + b.url, "--node-ip=10.0.2.15", "--resource-pool=capi", "-o=json"}
 	look := func(args ...string) report {
 		t.Helper()
@@ -284,7 +284,7 @@ func TestANamesakeAtAnotherAddressIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	node := newLXDBed(t)
 	node.check(t, "--apply")
-	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial})
+	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial, PatchedLXDDriver: true})
 	name, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +306,7 @@ func TestANamesakeAtAnotherAddressIsLeftAlone(t *testing.T) {
 func TestAnAddressThatLXDDoesNotHaveIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	node := newLXDBed(t)
-	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial})
+	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial, PatchedLXDDriver: true})
 	for _, args := range [][]string{{"--node-ip=10.0.2.15"}, {"--node-ip=10.0.2.16"}, {"--node-ip=10.0.2.15", "--port=9443"}} {
 		args = append([]string{"vm-host", "--apply", "--socket=" + node.daemon.Socket()}, args...)
 		result, _ := b.ask(t, adminKey, args...)

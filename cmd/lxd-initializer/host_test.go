@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
@@ -206,12 +207,7 @@ func TestANodeWithVMsThatMAASDoesNotKnowIsNotRegistered(t *testing.T) {
 		Name: "control-plane", Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
 		InstancePut: api.InstancePut{Devices: map[string]map[string]string{"root": {"type": "disk", "path": "/", "pool": "default", "size": "10000000"}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := making.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, making, err)
 	if err := n.client.DeleteVMHost(t.Context(), maas.Unrecorded("a test"), n.onlyHost().ID); err != nil {
 		t.Fatal(err)
 	}
@@ -231,12 +227,7 @@ func TestANodeWithVMsThatMAASDoesNotKnowIsNotRegistered(t *testing.T) {
 		t.Errorf("MAAS was asked to change something: %v", writes)
 	}
 	deleting, err := project.DeleteInstance("control-plane")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := deleting.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, deleting, err)
 	n.settle(a)
 	n.wantHost()
 }

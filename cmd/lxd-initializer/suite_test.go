@@ -150,7 +150,7 @@ func newBed(t *testing.T, wrap ...func(http.Handler) http.Handler) *bed {
 	t.Helper()
 	lxdtest.Require(t)
 	b := &bed{t: t, dir: t.TempDir(), hosts: map[string]*lxd.Daemon{}}
-	b.region = simtest.New(t, regionYAML, simulator.Options{TimeScale: 1000, Dial: b.dial})
+	b.region = simtest.New(t, regionYAML, simulator.Options{TimeScale: 1000, Dial: b.dial, PatchedLXDDriver: true})
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.down.Load() {
 			panic(http.ErrAbortHandler)

@@ -35,6 +35,8 @@ func (s *Sandbox) startMAAS(ctx context.Context) error {
 		Seed:      s.options.Seed,
 		Logger:    s.logger.WithName("maas"),
 		Dial:      s.dialMachine,
+
+		PatchedLXDDriver: true, // The LXD of this computer may be of any version.
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated MAAS: %w", err)

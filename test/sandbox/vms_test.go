@@ -157,12 +157,7 @@ func TestLXDNamesTheImageOfAVM(t *testing.T) {
 			"root": {"type": "disk", "path": "/", "pool": lxdnode.DefaultStoragePool, "size": "64MiB"},
 		}},
 	})
-	if err == nil {
-		err = operation.Wait()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lxdtest.Finish(t, operation, err)
 	check := func(want string) {
 		t.Helper()
 		instances, err := all.GetInstancesAllProjects(api.InstanceTypeVM)

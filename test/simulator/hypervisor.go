@@ -4,11 +4,11 @@ package simulator
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // hypervisor executes on a VM host. MAAS reaches it over the network: every call may fail, and may have taken effect
@@ -162,7 +162,7 @@ func (p labProject) Create(spec vmSpec) (vmFacts, error) {
 	if err := h.addDisks(vm, spec.disks); err != nil {
 		return vmFacts{}, err
 	}
-	if !isInstanceName(spec.name) {
+	if !lxdapi.IsInstanceName(spec.name) {
 		return vmFacts{}, hostErrorf("Invalid instance name %q", spec.name)
 	}
 	if h.find(p.project, spec.name) != nil {
@@ -173,14 +173,6 @@ func (p labProject) Create(spec vmSpec) (vmFacts, error) {
 		return vmFacts{}, h.errUnreachable()
 	}
 	return *vm, nil
-}
-
-var lxdName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
-
-// isInstanceName reports whether LXD accepts the name (IsHostname in its shared/validate): one label, and no number.
-func isInstanceName(name string) bool {
-	_, err := strconv.ParseUint(name, 10, 64)
-	return err != nil && lxdName.MatchString(name)
 }
 
 // addDisks puts the disks into storage pools with room for them. A host without any pool accepts all. The caller holds

@@ -4,16 +4,18 @@ package simulator
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
+	"strings"
 	"sync"
 	"time"
 
-	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // Timeouts of MAAS's connections to LXD, in real time.
@@ -108,10 +110,14 @@ func (s *Simulator) hypervisorAt(params map[string]string, id int) hypervisor {
 
 // lxdSession is a connection that LXD trusts.
 type lxdSession struct {
-	lxd.InstanceServer
+	*lxdapi.Client
 	server  *api.Server
 	project string
+	patched bool
 }
+
+// knowsDriver reports whether this LXD has what the driver asks for.
+func (c *lxdSession) knowsDriver() bool { return c.patched || lxdapi.TraitsOf(c.server).TakesMAAS() }
 
 // session connects, unless a tester has broken the link, and calls fn.
 func (h *lxdHost) session(fn func(*lxdSession) error) error {
@@ -131,19 +137,13 @@ func (h *lxdHost) connect(fn func(*lxdSession) error) error {
 	if complaint := checkKeyPair(h.certificate, h.privateKey); complaint != "" {
 		return h.failed("%s", complaint)
 	}
-	var transport *http.Transport
-	defer func() {
-		if transport != nil {
-			transport.CloseIdleConnections()
-		}
-	}()
-	server, err := lxd.ConnectLXDWithContext(ctx, h.address, &lxd.ConnectionArgs{
-		TLSClientCert: h.certificate, TLSClientKey: h.privateKey, InsecureSkipVerify: true, UserAgent: LXDUserAgent,
-		TransportWrapper: func(made *http.Transport) lxd.HTTPTransporter {
-			transport = made
-			return dialled(made, h.sim.opts.Dial)
-		},
-	})
+	keys, err := tls.X509KeyPair([]byte(h.certificate), []byte(h.privateKey))
+	if err != nil {
+		return h.failed("%v", err)
+	}
+	transport := dialled(keys, h.sim.opts.Dial)
+	defer transport.inner.CloseIdleConnections()
+	server, err := lxdapi.HTTPS(ctx, strings.TrimPrefix(h.address, "https://"), transport)
 	if err != nil {
 		return h.connectionFailed(err)
 	}
@@ -155,14 +155,14 @@ func (h *lxdHost) connect(fn func(*lxdSession) error) error {
 }
 
 // authenticate ensures that LXD trusts the certificate; a trust password works if this LXD still has them.
-func (h *lxdHost) authenticate(server lxd.InstanceServer) (*lxdSession, error) {
-	c := &lxdSession{InstanceServer: server.UseProject(h.project), project: h.project}
+func (h *lxdHost) authenticate(server *lxdapi.Client) (*lxdSession, error) {
+	c := &lxdSession{Client: server.In(h.project), project: h.project, patched: h.sim.opts.PatchedLXDDriver}
 	var err error
 	if c.server, _, err = server.GetServer(); err != nil {
 		return nil, h.connectionFailed(err)
 	}
 	if c.server.Auth != lxdTrusted && h.password != "" {
-		if err := server.CreateCertificate(api.CertificatesPost{Type: api.CertificateTypeClient, Password: h.password}); err != nil {
+		if err := server.Post(server.Path("certificates"), api.CertificatesPost{Type: api.CertificateTypeClient, Password: h.password}); err != nil {
 			return nil, h.failed("Password authentication failed: %v", err)
 		}
 		if c.server, _, err = server.GetServer(); err != nil {
@@ -183,50 +183,28 @@ func (h *lxdHost) connectionFailed(err error) error {
 	return hostErrorf("Pod %d: Failed to connect to the LXD REST API: %v", h.id, err)
 }
 
-// dialTransport gives LXD's client our own dialer.
+// dialTransport is MAAS's way to LXD.
 type dialTransport struct{ inner *http.Transport }
 
 func (d dialTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("User-Agent", LXDUserAgent)
 	return d.inner.RoundTrip(r)
 }
 func (d dialTransport) Transport() *http.Transport { return d.inner }
 
-// dialled changes how a transport dials. MAAS uses no proxy for LXD either.
-func dialled(made *http.Transport, dial func(context.Context, string, string) (net.Conn, error)) dialTransport {
-	made.Proxy, made.DialTLSContext, made.DisableKeepAlives = nil, nil, false
-	made.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, lxdDialTimeout)
-		defer cancel()
-		return dial(ctx, network, address)
-	}
-	return dialTransport{made}
-}
-
-// operationError is LXD's message for an operation that began and failed.
-type operationError string
-
-func (e operationError) Error() string { return string(e) }
-
-// run starts an operation and waits for it, as pylxd does. The error is an operationError if LXD accepted the order.
-func (c *lxdSession) run(method, path string, body any) error {
-	started, _, err := c.RawQuery(method, path+"?project="+url.QueryEscape(c.project), body, "")
-	if err != nil {
-		return err
-	}
-	op, err := started.MetadataAsOperation()
-	if err != nil {
-		return err
-	}
-	done, _, err := c.GetOperationWait(op.ID, int(lxdTimeout.Seconds()))
-	switch {
-	case err != nil:
-		return err
-	case done.Err != "":
-		return operationError(done.Err)
-	case !done.StatusCode.IsFinal():
-		return fmt.Errorf("operation %s is %s still", done.ID, done.Status)
-	}
-	return nil
+// dialled returns a transport with a client certificate. As MAAS, it verifies no server and uses no proxy.
+func dialled(keys tls.Certificate, dial func(context.Context, string, string) (net.Conn, error)) dialTransport {
+	return dialTransport{&http.Transport{
+		TLSClientConfig: &tls.Config{
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &keys, nil },
+			InsecureSkipVerify:   true,
+		},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, lxdDialTimeout)
+			defer cancel()
+			return dial(ctx, network, address)
+		},
+	}}
 }
 
 // instance returns a VM of the project.
@@ -281,11 +259,11 @@ func (h *lxdHost) SetPower(name string, on bool) error {
 			if is, err := h.isOn(vm); err != nil || is == on {
 				return err
 			}
-			var failed operationError
-			if err := c.switchVM(name, action); !errors.As(err, &failed) {
+			err = c.switchVM(name, action)
+			if failed, is := errors.AsType[*lxdapi.Error](err); !is || !failed.Refused || failed.Operation == "" {
 				return err
 			}
-			h.sim.log.V(1).Info("LXD could not switch the VM", "vm", name, "action", action, "reason", failed.Error())
+			h.sim.log.V(1).Info("LXD could not switch the VM", "vm", name, "action", action, "reason", err.Error())
 			select {
 			case <-time.After(pause):
 			case <-h.sim.ctx.Done():
@@ -296,8 +274,7 @@ func (h *lxdHost) SetPower(name string, on bool) error {
 }
 
 func (c *lxdSession) switchVM(name, action string) error {
-	return c.run(http.MethodPut, "/1.0/instances/"+name+"/state",
-		api.InstanceStatePut{Action: action, Timeout: lxdPowerWait, Force: true})
+	return c.Put(c.Path("instances", name, "state"), api.InstanceStatePut{Action: action, Timeout: lxdPowerWait, Force: true}, "")
 }
 
 // Delete stops and deletes a VM and then its further disks, which are separate volumes.
@@ -319,14 +296,14 @@ func (h *lxdHost) Delete(name string) error {
 				return err
 			}
 		}
-		if err := c.run(http.MethodDelete, "/1.0/instances/"+name, nil); err != nil {
+		if err := c.Client.Delete(c.Path("instances", name)); err != nil {
 			return err
 		}
 		for _, device := range vm.Devices {
 			if device["type"] != "disk" || device["source"] == "" {
 				continue
 			}
-			if err := c.DeleteStoragePoolVolume(device["pool"], "custom", device["source"]); err != nil {
+			if err := c.Client.Delete(c.Path("storage-pools", device["pool"], "volumes", "custom", device["source"])); err != nil {
 				h.sim.log.Info("A VM's volume stays", "vm", name, "volume", device["source"], "pool", device["pool"], "reason", err.Error())
 			}
 		}

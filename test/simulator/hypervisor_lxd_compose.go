@@ -10,6 +10,8 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 )
 
 // lxdProfile is MAAS's profile for VMs, in projects that have one of that name.
@@ -35,7 +37,7 @@ func (h *lxdHost) Create(spec vmSpec) (made vmFacts, err error) {
 		if err != nil {
 			return err
 		}
-		if err := c.run(http.MethodPost, "/1.0/instances", definition); err != nil {
+		if err := c.Post(c.Path("instances"), definition); err != nil {
 			return err
 		}
 		vm, _, err := c.GetInstance(spec.name)
@@ -77,16 +79,22 @@ func (c *lxdSession) definition(spec vmSpec) (api.InstancesPost, error) {
 			devices[name]["boot.priority"] = "1"
 		}
 	}
-	return api.InstancesPost{
+	wanted := api.InstancesPost{
 		Name: spec.name, Type: api.InstanceTypeVM, Source: api.InstanceSource{Type: api.SourceTypeNone},
 		InstancePut: api.InstancePut{
 			Architecture: c.server.Environment.KernelArchitecture, Profiles: profiles, Devices: devices,
 			Config: map[string]string{
 				"limits.cpu": strconv.Itoa(spec.cores), "limits.memory": strconv.FormatInt(int64(spec.memory)<<20, 10),
-				"limits.memory.hugepages": "false", "security.secureboot": "false",
+				"limits.memory.hugepages": "false",
 			},
 		},
-	}, nil
+	}
+	if c.patched {
+		lxdapi.TraitsOf(c.server).SetInsecureBoot(wanted.Config)
+	} else {
+		wanted.Config["security.secureboot"] = "false"
+	}
+	return wanted, nil
 }
 
 // disks returns the VM's disks; each but the first is a separate volume, which is made here.
@@ -103,7 +111,7 @@ func (c *lxdSession) disks(wanted []vmDisk) (map[string]map[string]string, error
 			continue
 		}
 		volume := "maas-" + string(uuid.NewUUID())
-		err = c.CreateStoragePoolVolume(pool, api.StorageVolumesPost{
+		err = c.Post(c.Path("storage-pools", pool, "volumes", "custom"), api.StorageVolumesPost{
 			Name: volume, Type: "custom", ContentType: "block",
 			StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": size}},
 		})

@@ -96,7 +96,7 @@ func (c *lxdSession) ensureProject() error {
 	if !api.StatusErrorCheck(err, http.StatusNotFound) {
 		return err
 	}
-	return c.CreateProject(api.ProjectsPost{
+	return c.Post(c.Path("projects"), api.ProjectsPost{
 		Name: c.project,
 		// MAAS sends no configuration. LXD reads an empty one as defaults, but null, which the client would send, as no
 		// settings at all.
@@ -197,7 +197,10 @@ func (c *lxdSession) pools() ([]storagePool, error) {
 
 // machines returns a project's VMs.
 func (c *lxdSession) machines(project string) ([]vmFacts, error) {
-	c = &lxdSession{InstanceServer: c.UseProject(project), server: c.server, project: project}
+	c = &lxdSession{Client: c.In(project), server: c.server, project: project, patched: c.patched}
+	if !c.knowsDriver() {
+		return nil, hostErrorf("not found") // pylxd asks for /1.0/virtual-machines, which LXD 6.7 and newer do not have.
+	}
 	listed, err := c.GetInstances(api.InstanceTypeVM)
 	if err != nil {
 		return nil, err

@@ -274,7 +274,7 @@ func TestBrokenWayToAnLXDHost(t *testing.T) {
 func TestLXDHostOnAnUnknownMachine(t *testing.T) {
 	b := &lxdBed{}
 	lxdtest.Require(t)
-	b.bed = newBedWith(t, lxdRegion, Options{Seed: 1, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	b.bed = newBedWith(t, lxdRegion, Options{Seed: 1, PatchedLXDDriver: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return b.daemon.Dial(ctx, network, address)
 	}})
 	b.daemon = lxdtest.Start(t, lxd.Options{Address: netip.MustParsePrefix("10.9.9.2/24")})
@@ -322,7 +322,7 @@ func (s silent) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 func TestSilentLXDHostHoldsUpNobodyAndEndsWithTheRegion(t *testing.T) {
 	host := silent{make(chan struct{}, 100), make(chan error, 100)}
-	b := newBedWith(t, lxdRegion, Options{Dial: host.dial})
+	b := newBedWith(t, lxdRegion, Options{Dial: host.dial, PatchedLXDDriver: true})
 	answered := make(chan answer, 1)
 	go func() {
 		got, err := b.send(adminKey, post, "vm-hosts/", url.Values{"type": {"lxd"}, "power_address": {"10.0.2.9"}})

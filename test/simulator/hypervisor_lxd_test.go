@@ -54,7 +54,7 @@ func newLXDBed(t *testing.T) *lxdBed {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		return b.daemon.Dial(ctx, network, address)
 	}
-	b.bed = newBedWith(t, lxdRegion, Options{Seed: 1, Dial: dial})
+	b.bed = newBedWith(t, lxdRegion, Options{Seed: 1, Dial: dial, PatchedLXDDriver: true})
 	b.node = b.named("node")
 	own := b.node.Interfaces[0]
 	b.daemon = lxdtest.Start(t, lxd.Options{Address: own.Addresses[0], MAC: own.MAC})

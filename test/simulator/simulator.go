@@ -26,6 +26,9 @@ type Options struct {
 	// Dial connects the region to LXD hosts. A VM host whose power address is not in the region description is a real
 	// LXD: it is driven over HTTPS as MAAS's LXD driver does it. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// PatchedLXDDriver has MAAS ask for what LXD 6.7 took away by API extension. The driver of MAAS up to 3.8 does not,
+	// and can't use a newer LXD.
+	PatchedLXDDriver bool
 	// Logger gets one line per request (V(1)) and per change of a machine (V(1)); the zero Logger is silent.
 	Logger logr.Logger
 }

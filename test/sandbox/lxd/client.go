@@ -37,6 +37,22 @@ func connect(ctx context.Context, socket string, timeout time.Duration) (lxdclie
 	return client, nil
 }
 
+// Finish waits until LXD has finished the operation of a call. LXD's client takes one that was cancelled for a success.
+func Finish(ctx context.Context, operation lxdclient.Operation, err error) error {
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	if err := operation.WaitContext(ctx); err != nil {
+		return err
+	}
+	if ended := operation.Get(); ended.StatusCode != api.Success {
+		return fmt.Errorf("the operation %s is %s", ended.Description, ended.Status)
+	}
+	return nil
+}
+
 // finisher waits for the end of what was no operation when LXD's client was written, and returns the result in its place.
 type finisher struct{ inner *http.Transport }
 

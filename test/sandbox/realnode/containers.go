@@ -13,6 +13,8 @@ import (
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 // containers are those of one LXD daemon.
@@ -44,20 +46,12 @@ var devices = map[string]map[string]string{
 
 var errScript = errors.New("it failed")
 
-// done waits for what LXD does.
-func done(ctx context.Context, op lxdclient.Operation, err error) error {
-	if err != nil {
-		return err
-	}
-	return op.WaitContext(ctx)
-}
-
 // importImage makes an image of a directory tree in a tar archive.
 func (c containers) importImage(ctx context.Context, alias string, metadata, rootfs io.Reader) error {
 	op, err := c.CreateImage(api.ImagesPost{Filename: alias}, &lxdclient.ImageCreateArgs{
 		MetaFile: metadata, MetaName: "metadata.tar", RootfsFile: rootfs, RootfsName: "rootfs.tar", Type: "container",
 	})
-	if err := done(ctx, op, err); err != nil {
+	if err := lxd.Finish(ctx, op, err); err != nil {
 		return fmt.Errorf("importing the image %s: %w", alias, err)
 	}
 	fingerprint, _ := op.Get().Metadata["fingerprint"].(string)
@@ -71,7 +65,7 @@ func (c containers) create(ctx context.Context, name string, source api.Instance
 	op, err := c.CreateInstance(api.InstancesPost{
 		Name: name, Type: "container", Source: source, InstancePut: api.InstancePut{Config: config, Devices: all},
 	})
-	if err := done(ctx, op, err); err != nil {
+	if err := lxd.Finish(ctx, op, err); err != nil {
 		return fmt.Errorf("making the container %s: %w", name, err)
 	}
 	return nil
@@ -84,7 +78,7 @@ func (c containers) power(ctx context.Context, name string, on bool) error {
 		action = "start"
 	}
 	op, err := c.UpdateInstanceState(name, api.InstanceStatePut{Action: action, Force: !on, Timeout: -1}, "")
-	if err := done(ctx, op, err); err != nil {
+	if err := lxd.Finish(ctx, op, err); err != nil {
 		return fmt.Errorf("%s of %s: %w", action, name, err)
 	}
 	return nil
@@ -105,7 +99,7 @@ func (c containers) remove(ctx context.Context, name string) error {
 		}
 	}
 	op, err := c.DeleteInstance(name)
-	if err := done(ctx, op, err); err != nil {
+	if err := lxd.Finish(ctx, op, err); err != nil {
 		return fmt.Errorf("removing %s: %w", name, err)
 	}
 	return nil
@@ -118,7 +112,7 @@ func (c containers) run(ctx context.Context, name, script string) ([]byte, error
 	op, err := c.ExecInstance(name, api.InstanceExecPost{Command: []string{"sh", "-euc", script}, WaitForWS: true}, &lxdclient.InstanceExecArgs{
 		Stdin: bytes.NewReader(nil), Stdout: &stdout, Stderr: &stderr, DataDone: finished,
 	})
-	if err := done(ctx, op, err); err != nil {
+	if err := lxd.Finish(ctx, op, err); err != nil {
 		return nil, fmt.Errorf("running a script in %s: %w", name, err)
 	}
 	<-finished

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 const (
@@ -88,7 +90,7 @@ func (d *disk) detachWork(ctx context.Context) error {
 	put := instance.Writable()
 	delete(put.Devices, "work")
 	op, err := d.containers.UpdateInstance(prepared, put, tag)
-	return done(ctx, op, err)
+	return lxd.Finish(ctx, op, err)
 }
 
 func (d *disk) importBase(ctx context.Context) error {

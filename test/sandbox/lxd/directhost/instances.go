@@ -3,6 +3,7 @@
 package directhost
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 // The marks of our VMs, in their configuration: the owner id of the cluster, and the name.
@@ -42,7 +44,7 @@ func (h *Host) Make(name string) error {
 }
 
 func (h *Host) make(request api.InstancesPost) error {
-	if err := finish(h.client.CreateInstance(request)); err != nil {
+	if err := h.finish(h.client.CreateInstance(request)); err != nil {
 		return fmt.Errorf("making VM %s: %w", request.Name, err)
 	}
 	return nil
@@ -51,8 +53,8 @@ func (h *Host) make(request api.InstancesPost) error {
 // Remove deletes a VM, whosever it is. One that is missing is no error.
 func (h *Host) Remove(name string) error {
 	stop := api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}
-	_ = finish(h.client.UpdateInstanceState(name, stop, "")) // It may be stopped already.
-	if err := finish(h.client.DeleteInstance(name)); err != nil && !api.StatusErrorCheck(err, http.StatusNotFound) {
+	_ = h.finish(h.client.UpdateInstanceState(name, stop, "")) // It may be stopped already.
+	if err := h.finish(h.client.DeleteInstance(name)); err != nil && !api.StatusErrorCheck(err, http.StatusNotFound) {
 		return fmt.Errorf("deleting VM %s: %w", name, err)
 	}
 	return nil
@@ -78,10 +80,6 @@ func (h *Host) Replace(name, mac string) error {
 	return h.make(request)
 }
 
-// finish waits until LXD has finished the operation of a call.
-func finish(operation lxdclient.Operation, err error) error {
-	if err != nil {
-		return err
-	}
-	return operation.Wait()
+func (h *Host) finish(operation lxdclient.Operation, err error) error {
+	return lxd.Finish(context.WithoutCancel(h.t.Context()), operation, err) // The end of a test deletes, too.
 }

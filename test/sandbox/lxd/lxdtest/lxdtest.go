@@ -4,7 +4,6 @@
 package lxdtest
 
 import (
-	"context"
 	"os"
 	"testing"
 
@@ -75,12 +74,7 @@ func Connect(t testing.TB, socket string) lxdclient.InstanceServer {
 // Finish waits until LXD has finished the operation of a call, and fails the test if the call or the operation failed.
 func Finish(t testing.TB, operation lxdclient.Operation, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), lxd.CallTimeout)
-	defer cancel()
-	if err := operation.WaitContext(ctx); err != nil {
+	if err := lxd.Finish(t.Context(), operation, err); err != nil {
 		t.Fatal(err)
 	}
 }
