@@ -28,7 +28,9 @@ type Upload struct {
 }
 
 // Post sends a body, and returns when what it began is over. The error is that of Change.
-func (c *Client) Post(target *api.URL, body any) error { return c.Change(http.MethodPost, target, body, "") }
+func (c *Client) Post(target *api.URL, body any) error {
+	return c.Change(http.MethodPost, target, body, "")
+}
 
 // Put replaces what has the ETag, if one is given, and returns when what it began is over. The error is that of Change.
 func (c *Client) Put(target *api.URL, body any, etag string) error {
