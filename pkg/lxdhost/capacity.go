@@ -7,7 +7,7 @@ const NoLimit = -1
 
 // Capacity is what a host has, and what the project's instances have been given of it.
 type Capacity struct {
-	// Version is LXD's, as of the connection.
+	// Version is LXD's. A snap is upgraded by itself.
 	Version string
 	// Architecture is the host's, in Linux's words: x86_64.
 	Architecture string
@@ -59,6 +59,15 @@ type Pool struct {
 type Bridge struct {
 	Name    string
 	Managed bool
+}
+
+func (s *session) readServer(c *Capacity) error {
+	server, _, err := s.client.GetServer()
+	if err != nil {
+		return err
+	}
+	c.Version = server.Environment.ServerVersion
+	return nil
 }
 
 func (s *session) readResources(c *Capacity) error {

@@ -60,7 +60,6 @@ type Host struct {
 	timeout          time.Duration
 	sendWithin       time.Duration
 	transport        transport
-	version          string
 }
 
 // connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0
@@ -72,12 +71,10 @@ func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, err
 		return nil, h.fail("connecting", err)
 	}
 	h.transport = newTransport(o.Dial, secure, circuit)
-	server, err := h.check(ctx)
-	if err != nil {
+	if err := h.check(ctx); err != nil {
 		h.Close()
 		return nil, h.fail("connecting", err)
 	}
-	h.version = server.Environment.ServerVersion
 	return h, nil
 }
 
@@ -85,36 +82,36 @@ func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, err
 func (h *Host) Close() { h.transport.inner.CloseIdleConnections() }
 
 // check reads the server and the project.
-func (h *Host) check(ctx context.Context) (*api.Server, error) {
+func (h *Host) check(ctx context.Context) error {
 	s, end, err := h.session(ctx, "connect")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer end()
 	// Without a project: an untrusted client gets this much, and the certificate may be for another one.
 	server, _, err := s.client.In("").GetServer()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if server.Auth != "trusted" {
-		return nil, problem(KindNotTrusted, "LXD does not trust the client's certificate")
+		return problem(KindNotTrusted, "LXD does not trust the client's certificate")
 	}
 	switch _, _, err := s.client.GetProject(h.project); {
 	case api.StatusErrorCheck(err, http.StatusNotFound):
-		return nil, problem(KindProject, "there is no project %s", h.project)
+		return problem(KindProject, "there is no project %s", h.project)
 	case api.StatusErrorCheck(err, http.StatusForbidden):
-		return nil, problem(KindProject, "the client's certificate is not for the project %s", h.project)
+		return problem(KindProject, "the client's certificate is not for the project %s", h.project)
 	case err != nil:
-		return nil, err
+		return err
 	}
 	if server.Environment.ServerClustered {
-		return nil, problem(KindCluster, "it is a member of an LXD cluster")
+		return problem(KindCluster, "it is a member of an LXD cluster")
 	}
 	if !lxdnode.RunsVMs(server) {
-		return nil, problem(KindNoVMs, "LXD %s can't run virtual machines there (its drivers: %s)",
+		return problem(KindNoVMs, "LXD %s can't run virtual machines there (its drivers: %s)",
 			server.Environment.ServerVersion, server.Environment.Driver)
 	}
-	return server, nil
+	return nil
 }
 
 // security pins the server's certificate and has the client's.

@@ -77,7 +77,7 @@ func (c *Connections) Host(ctx context.Context, o Options) (*Host, error) {
 	return one.connect(ctx, o)
 }
 
-// Read returns what a host has, as read at most maxAge ago, and since Freed: GET /1.0/networks, projects/P/state,
+// Read returns what a host has, as read at most maxAge ago, and since Freed: GET /1.0, /1.0/networks, projects/P/state,
 // resources, storage-pools, instances and images, and one more for each pool. The error is an *Error, or that of Host.
 func (c *Connections) Read(ctx context.Context, o Options, maxAge time.Duration) (Reading, error) {
 	since := time.Now().Add(-maxAge)
@@ -137,9 +137,11 @@ func recent[T any](
 
 // read reads all of a host.
 func (h *Host) read(ctx context.Context) (Reading, error) {
-	r := Reading{At: time.Now(), Capacity: Capacity{Version: h.version}}
+	r := Reading{At: time.Now()}
 	err := h.in(ctx, "read", "reading the project", func(s *session) error {
-		for _, read := range []func(*Capacity) error{s.readBridges, s.readProject, s.readResources, s.readPools} {
+		for _, read := range []func(*Capacity) error{
+			s.readServer, s.readBridges, s.readProject, s.readResources, s.readPools,
+		} {
 			if err := read(&r.Capacity); err != nil {
 				return err
 			}

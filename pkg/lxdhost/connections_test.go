@@ -28,7 +28,9 @@ func TestConnections(t *testing.T) {
 
 	t.Run("what was read is read once", func(t *testing.T) {
 		first := read(t, 0)
-		if first.Version != b.host.version || first.Cores == 0 || len(first.Pools) != 1 || len(first.VMs) != 0 || first.At.IsZero() {
+		server, _, err := b.all.GetServer()
+		b.in(t).must(err)
+		if first.Version != server.Environment.ServerVersion || first.Cores == 0 || len(first.Pools) != 1 || len(first.VMs) != 0 || first.At.IsZero() {
 			t.Errorf("it has %+v", first)
 		}
 		calls := b.between.during(func() {

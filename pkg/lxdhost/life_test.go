@@ -17,7 +17,7 @@ import (
 // The numbers of calls in the documentation are these.
 const (
 	callsOfConnect       = 2
-	callsOfReading       = 8 // with two pools
+	callsOfReading       = 9 // with two pools
 	callsOfList          = 1
 	callsOfClone         = 3
 	callsOfCloneAgain    = 2
