@@ -225,8 +225,8 @@ type Error struct {
 // Error returns LXD's words, or those of the connection.
 func (e *Error) Error() string { return e.cause.Error() }
 
-// Unwrap returns the error of LXD's response, an api.StatusError, or that of the connection. The failure of an operation
-// is none of either, whatever its status: that is of what the operation did, and not of what was asked for.
+// Unwrap returns the error of LXD's response, an api.StatusError, or that of the connection. The failure of an
+// operation is neither, whatever its status: that is of what the operation did, and not of what was asked for.
 func (e *Error) Unwrap() error { return e.cause }
 
 // IsRefused reports whether an error is that of a change that LXD did not do, and will not.

@@ -61,8 +61,8 @@ func (t Traits) SetInsecureBoot(config map[string]string) {
 // upgraded, and the other one after that.
 func IsBootKey(key string) bool { return key == keySecureBoot || key == keyBootMode }
 
-// TakesMAAS reports whether MAAS can make VMs on this LXD. The driver of MAAS, up to 3.8, asks for /1.0/virtual-machines
-// and sends security.secureboot; LXD 6.7 and newer have neither.
+// TakesMAAS reports whether MAAS can make VMs on this LXD. The driver of MAAS, up to 3.8, asks for
+// /1.0/virtual-machines and sends security.secureboot; LXD 6.7 and newer have neither.
 func (t Traits) TakesMAAS() bool { return !t.Has(ExtensionBootMode) }
 
 // compareVersions compares versions such as 5.21.7 by their numbers; what is no number counts as 0.

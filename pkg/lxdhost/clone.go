@@ -239,8 +239,8 @@ func (s Spec) validate() error {
 	case err != nil || len(sum) != sha256.Size:
 		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Image)
 	case !lxdapi.IsInstanceName(s.Name):
-		return problem(KindInvalid, "LXD takes no VM of the name %q: it must have 1 to 63 letters, digits and dashes, none of "+
-			"these at an end, and be no number", s.Name)
+		return problem(KindInvalid, "LXD takes no VM of the name %q: it must have 1 to 63 letters, digits and dashes, begin "+
+			"and end with a letter or digit, and be no number", s.Name)
 	case !s.Marks.valid():
 		return problem(KindInvalid, "marks are needed: an owner and a machine")
 	case len(s.MAC) != 6 || s.MAC[0]&1 != 0:

@@ -162,9 +162,8 @@ func (s *session) upload(image *ImageFile, sent func(int64)) error {
 // name gives an alias to an image: POST /1.0/images/aliases. If another image has it, it is taken from that one (PUT)
 // or left there (KindConflict).
 func (s *session) name(fingerprint, alias string, take bool) error {
-	made := s.client.Post(s.client.Path("images", "aliases"), api.ImageAliasesPost{ImageAliasesEntry: api.ImageAliasesEntry{
-		Name: alias, Type: string(api.InstanceTypeVM), Target: fingerprint,
-	}})
+	wanted := api.ImageAliasesEntry{Name: alias, Type: string(api.InstanceTypeVM), Target: fingerprint}
+	made := s.client.Post(s.client.Path("images", "aliases"), api.ImageAliasesPost{ImageAliasesEntry: wanted})
 	if made == nil {
 		return nil
 	}
