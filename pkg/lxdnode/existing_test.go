@@ -456,6 +456,7 @@ func TestAddressThatLXDCannotListenOnIsExplainedAndUndone(t *testing.T) {
 	if e = l.refused(t, l.Node, "10.0.2.15:9443"); e.Permanent {
 		t.Errorf("a port that is still taken: %#v", e)
 	}
+	l.wantAt(t, "10.0.2.15:8444")
 	l.taken(t, "")
 	l.prepare(t, "10.0.2.15:9443", Changed)
 	l.wantAt(t, "10.0.2.15:9443")

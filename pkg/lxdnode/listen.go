@@ -21,10 +21,11 @@ import (
 
 const (
 	listenKey = "core.https_address"
-	// ownListenKey holds the address that was set here, to distinguish it from an operator's. It has tryingPrefix while
-	// it is not known whether LXD could listen there.
+	// ownListenKey holds the address that was set here, to distinguish it from an operator's. While it is not known
+	// whether LXD can listen there, it is "trying ADDRESS", or "trying ADDRESS instead of FORMER".
 	ownListenKey = "user.capmaas.https-address"
 	tryingPrefix = "trying "
+	insteadOf    = " instead of "
 	// anyListen is all addresses of both families.
 	anyListen = "[::]:8443"
 	// defaultPort is LXD's if core.https_address has none.
@@ -39,9 +40,10 @@ var errConflict = errors.New("LXD's configuration is being changed by another cl
 
 // ensureListen makes LXD reachable at the address.
 //
-// LXD 5.0 shows a new address as configured even after it reported that it could not listen there. So the address is
-// set with the mark of a try; the mark is removed when LXD has confirmed, and the old address restored when it has
-// refused. A run that finds the mark does not know the outcome, and sets the address again.
+// After it refused an address, LXD 5.0.2 has it in its configuration all the same, and does not start again with it.
+// LXD 5.21 and 6.7 put back what was there before; 5.0.3 and 6.6 put back the address, but not the mark. So an address
+// is set with the mark of a try, which names the former address, too: a run that finds it knows which ones were set
+// here. The mark is removed when LXD has confirmed the address, or when the former one is back.
 func (p *pass) ensureListen(client *lxdapi.Client) (State, string, error) {
 	for try := 1; ; try++ {
 		state, found, err := p.tryListen(client)
@@ -56,28 +58,30 @@ func (p *pass) tryListen(client *lxdapi.Client) (State, string, error) {
 	if err != nil {
 		return Failed, "", err
 	}
+	if p.write && now.overtaken() {
+		if now, err = now.write(client, now.address, now.own()); err != nil {
+			return Failed, "", asError(StepListen, "recording the address", err)
+		}
+	}
 	switch {
 	case p.listensWell(now.address) && !now.tried():
 		return OK, now.address, nil
-	case now.address != "" && now.address != now.mark && !now.tried():
+	case now.address != "" && now.address != now.own() && !now.tried():
 		return Failed, "", wrong("set "+SettingListen+" to an address and port that LXD listens on, or have LXD listen on "+
 			"both: `lxc config set "+listenKey+" [::]:PORT`",
 			"LXD listens on %s already, where %s does not lead", now.address, p.ListenAddress)
 	case !p.write:
 		return Missing, now.describe(), nil
 	}
+	former := now.own()
 	if now.tried() { // LXD does not listen again on an address that it already has.
-		if now, err = now.write(client, "", ""); err != nil {
+		if now, err = now.write(client, "", now.mark); err != nil {
 			return Failed, "", asError(StepListen, "removing the recorded address", err)
 		}
 	}
 	address := cmp.Or(p.ListenAddress, anyListen)
-	tried, err := now.write(client, address, tryingPrefix+address)
-	if err != nil {
-		return Failed, "", now.restore(client, address, err)
-	}
-	if _, err := tried.write(client, address, address); err != nil {
-		return Failed, "", asError(StepListen, "recording the address", err)
+	if err := now.set(client, address, former); err != nil {
+		return Failed, "", err
 	}
 	return Changed, address, nil
 }
@@ -102,8 +106,39 @@ func readListen(client *lxdapi.Client) (listening, error) {
 	return listening{address: text(listenKey), mark: text(ownListenKey), config: server.Config, etag: etag}, nil
 }
 
+// tries returns the address whose outcome is unknown, and the one that was there before and had been set here. Both may
+// be "".
+func (l listening) tries() (address, former string) {
+	if text, is := strings.CutPrefix(l.mark, tryingPrefix); is {
+		address, former, _ = strings.Cut(text, insteadOf)
+	}
+	return address, former
+}
+
 // tried reports whether the address was set here and the outcome is unknown.
-func (l listening) tried() bool { return l.address != "" && l.mark == tryingPrefix+l.address }
+func (l listening) tried() bool {
+	address, _ := l.tries()
+	return l.address != "" && l.address == address
+}
+
+// overtaken reports whether there is another address than the one that was tried last: LXD has put back the former one,
+// or an operator has set one.
+func (l listening) overtaken() bool {
+	address, _ := l.tries()
+	return address != "" && l.address != "" && l.address != address
+}
+
+// own returns the last address that was set here and that LXD confirmed, if it has not been replaced since, or "".
+func (l listening) own() string {
+	address, former := l.tries()
+	switch {
+	case address == "" && l.mark == l.address, l.address == former:
+		return l.address
+	case l.address == "" || l.tried():
+		return former
+	}
+	return ""
+}
 
 func (l listening) describe() string {
 	switch {
@@ -138,20 +173,49 @@ func (l listening) write(client *lxdapi.Client, address, mark string) (listening
 	return written, err
 }
 
-// restore undoes a try that LXD refused, and returns the reason. If that fails too, the mark stays for the next run.
-func (l listening) restore(client *lxdapi.Client, address string, cause error) error {
-	if errors.Is(cause, errConflict) || !api.StatusErrorCheck(cause) {
-		return asError(StepListen, "listening on "+address, cause)
+// set makes LXD listen on an address. Where LXD refuses that, it is to listen on the former one, which may be "", or on
+// none if it refuses that as well. The error is why LXD refused. If that could not be undone, the mark stays for the
+// next run.
+func (l listening) set(client *lxdapi.Client, address, former string) error {
+	mark := tryingPrefix + address
+	if former != "" {
+		mark += insteadOf + former
 	}
-	e := listenError(client, address, cause)
-	refused, err := readListen(client)
-	if err == nil && refused.address == address && refused.tried() {
-		_, err = refused.write(client, l.address, l.mark)
+	tried, err := l.write(client, address, mark)
+	if err == nil {
+		if _, err = tried.write(client, address, address); err != nil {
+			return asError(StepListen, "recording the address", err)
+		}
+		return nil
 	}
-	if err != nil {
-		e.cause = errors.Join(cause, err)
+	if !lxdapi.IsRefused(err) {
+		return asError(StepListen, "listening on "+address, err)
+	}
+	if former == address {
+		former = ""
+	}
+	undone := l.undo(client, former)
+	e := listenError(client, address, err)
+	if undone != nil {
+		e.cause = errors.Join(err, undone)
 	}
 	return e
+}
+
+// undo goes back to the former address after LXD refused one, whatever LXD has in its configuration now.
+func (l listening) undo(client *lxdapi.Client, former string) error {
+	refused, err := readListen(client)
+	switch {
+	case err != nil:
+		return err
+	case refused.address != l.address && !refused.tried():
+		return nil // Another client has changed it since.
+	case refused.address == former || former == "":
+		// Also where no mark is shown: if there was none before, LXD 5.21 and 6.7 still have it in their database.
+		_, err = refused.write(client, former, former)
+		return err
+	}
+	return refused.set(client, former, former)
 }
 
 // listensWell reports whether LXD, listening on current, is reachable at the wanted address. If none is wanted, any
