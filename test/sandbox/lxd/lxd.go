@@ -81,12 +81,17 @@ type Daemon struct {
 	removed bool
 }
 
+// programVariable has the path of another LXD than the one in PATH.
+const programVariable = "CAPMAAS_LXD"
+
+func program() string { return cmp.Or(os.Getenv(programVariable), "lxd") }
+
 // Start runs a daemon and returns when LXD is ready.
 func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if err := Missing(); err != nil {
 		return nil, err
 	}
-	program, err := exec.LookPath("lxd")
+	program, err := exec.LookPath(program())
 	if err != nil {
 		return nil, fmt.Errorf("looking for LXD: %w", err)
 	}

@@ -4,7 +4,9 @@ package lxd_test
 
 import (
 	"bytes"
+	gocmp "cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -73,6 +75,27 @@ func TestInterfacesOfPods(t *testing.T) {
 	}
 	if state, err := server.GetNetworkState("cali1"); err != nil || state.Hwaddr != mac {
 		t.Errorf("cali1 is %+v, %v", state, err)
+	}
+}
+
+// Without this, tests with another LXD would be tests with the machine's.
+func TestVariableChoosesTheLXD(t *testing.T) {
+	const variable = "CAPMAAS_LXD"
+	lxdtest.Require(t)
+	dir := t.TempDir()
+	program, ran := filepath.Join(dir, "other"), filepath.Join(dir, "ran")
+	script := fmt.Sprintf("#!/bin/sh\n: >%s\nexec \"%s\" \"$@\"\n", ran, gocmp.Or(os.Getenv(variable), "lxd"))
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(variable, program)
+	lxdtest.Start(t, lxd.Options{})
+	if _, err := os.Stat(ran); err != nil {
+		t.Errorf("another LXD was started: %v", err)
+	}
+	t.Setenv(variable, filepath.Join(dir, "none"))
+	if err := lxd.Missing(); !errors.Is(err, lxd.ErrMissing) {
+		t.Errorf("without that LXD: %v", err)
 	}
 }
 

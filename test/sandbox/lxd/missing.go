@@ -30,14 +30,14 @@ func Missing() error {
 	}
 	qemu := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
 	var lacking []string
-	for _, program := range []string{"lxd", "mkfs.btrfs", "dnsmasq", "nft", "ip", "unshare", "nsenter", "qemu-img", "genisoimage", qemu} {
-		path, err := exec.LookPath(program)
+	for _, name := range []string{program(), "mkfs.btrfs", "dnsmasq", "nft", "ip", "unshare", "nsenter", "qemu-img", "genisoimage", qemu} {
+		path, err := exec.LookPath(name)
 		if err == nil {
 			path, err = filepath.EvalSymlinks(path)
 		}
 		// The snap's LXD is one daemon of the machine, with a directory that can't be chosen.
 		if err != nil || filepath.Base(path) == "snap" {
-			lacking = append(lacking, program)
+			lacking = append(lacking, name)
 		}
 	}
 	if lacking != nil {
