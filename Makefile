@@ -230,6 +230,22 @@ RACE_PACKAGES = $(call packages,$(shell go list ./pkg/... ./test/simulator | gre
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.
 	nice env CGO_ENABLED=1 $(GO_TEST) -race -timeout 40m $(TEST_ARGS) $(RACE_PACKAGES)
 
+# What is closest to LXD.
+LXD_PACKAGES := ./test/sandbox/lxd/... ./pkg/lxdnode ./pkg/lxdhost
+
+# Where there is no second LXD it is not tested, unless CAPMAAS_REQUIRE_LXD is set.
+.PHONY: test-lxd-second
+test-lxd-second: ## Run the tests closest to LXD with another LXD than the machine's: Debian 13's (root, Debian 12 or 13, amd64).
+	@if $(lxd-second); then \
+		CAPMAAS_LXD=$(BIN)/lxd-second/lxd $(GO_TEST) -count=1 -timeout 20m $(TEST_ARGS) $(if $(filter-out file,$(origin PKG)),$(PKG),$(LXD_PACKAGES)); \
+	elif [[ -n $${CAPMAAS_REQUIRE_LXD:-} ]]; then exit 1; fi
+
+lxd-second = BIN=$(BIN) hack/tools/lxd-second.sh
+
+.PHONY: lxd-second
+lxd-second: ## Fetch that LXD into bin/lxd-second. With CAPMAAS_LXD=$PWD/bin/lxd-second/lxd every test uses it.
+	@$(lxd-second)
+
 .PHONY: size
 size: ## Print the lines of code and bytes of documents, and by how much they differ from a commit (SINCE=main~1).
 	@hack/size.sh $(SINCE)
