@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// certificatePrefix and the LXD project are what LXD's trust store shows for a certificate that was made here.
+	// certificatePrefix and the LXD project are the name of LXD's client for which certificates are made here.
 	certificatePrefix = "capmaasctl-"
 	// resourcesInterval and resourcesWait bound the wait for the cores and the memory of a host that was just
 	// registered. MAAS reads them with a script, moments after its response.
@@ -148,7 +148,7 @@ func (c *checks) register(ctx context.Context, o options) {
 		return
 	}
 	service, wanted, name := vmhosts.NewService(o.region), registrationOf(o), certificatePrefix+o.project
-	ours := func(stored, _ string) bool { return stored == name }
+	ours := func(client string) bool { return client == name }
 	earlier, err := node.Earlier(ctx, ours, nil)
 	if err != nil {
 		c.lxdFailed(err)

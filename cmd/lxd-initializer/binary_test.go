@@ -27,6 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
@@ -79,24 +80,10 @@ func (g *gate) wrap(name string, next http.Handler) http.Handler {
 	})
 }
 
-// lxdSocket is a way to the node's LXD through the gate.
+// lxdSocket is a way to the node's LXD through the gate. That LXD has each name once, as newer ones.
 func (g *gate) lxdSocket(n *testNode) string {
 	n.t.Helper()
-	dir, err := os.MkdirTemp("", "g")
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "unix.socket")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", n.lxd.Socket())
-	}}
-	g.serve(n.t, listener, "LXD", "http://lxd", transport)
-	return path
+	return lxdtest.Socket(n.t, n.lxd, func(lxd http.Handler) http.Handler { return g.wrap("LXD", lxdtest.UniqueNames(lxd)) })
 }
 
 // kubeconfig is a way to the Kubernetes API through the gate, which adds the pod's token: without TLS the client would

@@ -58,8 +58,8 @@ func (p *pass) prepareLXD(ctx context.Context) error {
 func (p *pass) trustKeys(ctx context.Context) error {
 	changed, err := p.lxd.Trust(ctx, p.keysName(), p.options.lxd.Project, p.keys.Certificate)
 	if changed {
-		p.event(corev1.EventTypeNormal, "CertificateTrusted", "LXD now trusts the certificate %s for the project %s",
-			p.keysName(), p.options.lxd.Project)
+		p.event(corev1.EventTypeNormal, "CertificateTrusted", "LXD now trusts the certificate %s of %s for the project %s",
+			shortFingerprint(p.keys.Certificate), p.keysName(), p.options.lxd.Project)
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (p *pass) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	earlier, err := p.lxd.Earlier(ctx, p.ownCertificate, p.keys.Certificate)
+	earlier, err := p.lxd.Earlier(ctx, isInitializer, p.keys.Certificate)
 	if err != nil {
 		return err
 	}
@@ -119,19 +119,16 @@ func (p *pass) connectMAAS() error {
 	return nil
 }
 
-// ownCertificate reports whether a certificate in LXD's trust store is the initializer's: of this node's name, or of an
-// earlier name of the node. One of an earlier name must have been made for that name: a person may have given another
-// one such a name.
-func (a *agent) ownCertificate(name, commonName string) bool {
-	return name == a.keysName() || strings.HasPrefix(name, secretPrefix) && commonName == lxdnode.CommonName(name)
-}
+// isInitializer reports whether a client in LXD's trust store is the initializer, under this name of the node or an
+// earlier one.
+func isInitializer(client string) bool { return strings.HasPrefix(client, secretPrefix) }
 
 // distrustOthers removes the trust in key pairs that this one replaced, now that MAAS uses it.
 func (p *pass) distrustOthers(ctx context.Context) error {
 	if p.offered != nil {
 		return p.distrustUnused(ctx)
 	}
-	return p.lxd.Distrust(ctx, p.ownCertificate, p.keys.Certificate)
+	return p.lxd.Distrust(ctx, isInitializer, p.keys.Certificate)
 }
 
 // distrustUnused is distrustOthers if MAAS has no VM hosts. The manager says when it uses this pair alone. MAAS has the
@@ -142,7 +139,7 @@ func (p *pass) distrustUnused(ctx context.Context) error {
 	if err != nil || p.keysInUse != current {
 		return err
 	}
-	earlier, err := p.lxd.Earlier(ctx, p.ownCertificate, p.keys.Certificate)
+	earlier, err := p.lxd.Earlier(ctx, isInitializer, p.keys.Certificate)
 	if err != nil || len(earlier) == 0 {
 		return err
 	}
@@ -181,7 +178,7 @@ func (p *pass) distrustAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.lxd.Distrust(ctx, p.ownCertificate, nil)
+	return p.lxd.Distrust(ctx, isInitializer, nil)
 }
 
 // checkMachine checks that MAAS shows the VM host on the node's own machine. Another machine could be released under

@@ -604,33 +604,36 @@ func TestKeyOfAnEarlierNameOfTheNodeIsTakenBack(t *testing.T) {
 	n := newBed(t).newNode()
 	const former = secretPrefix + "former"
 	// A person's certificate with such a name in LXD, or with such a common name, is not ours.
-	for name, commonName := range map[string]string{former: former, secretPrefix + "by-hand": "person", "person": former} {
+	for name, commonName := range map[string]string{former: former, secretPrefix + "by-hand": "person", "person": former, secretPrefix + n.name: "person"} {
 		if err := n.local().CreateCertificate(api.CertificatesPost{
 			Name: name, Type: api.CertificateTypeClient, Certificate: newCertificate(t, commonName),
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	names := func() (names []string) {
+	foreign := []string{secretPrefix + "by-hand", secretPrefix + n.name, "person"}
+	wantNames := func(when string, want ...string) {
 		t.Helper()
 		all, err := n.local().GetCertificates()
 		if err != nil {
 			t.Fatal(err)
 		}
+		var names []string
 		for _, c := range all {
 			names = append(names, c.Name)
 		}
+		want = append(want, foreign...)
 		slices.Sort(names)
-		return names
+		slices.Sort(want)
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("%s: what LXD trusts (-want +got):\n%s", when, diff)
+		}
 	}
 	a := n.agent()
 	n.settle(a)
-	if diff := cmp.Diff([]string{secretPrefix + "by-hand", secretPrefix + n.name, "person"}, names()); diff != "" {
-		t.Errorf("what LXD trusts (-want +got):\n%s", diff)
-	}
+	_, current := n.keys()
+	wantNames("on a host", secretPrefix+n.name+"-"+current[:12])
 	n.retire(true)
 	n.settle(a)
-	if diff := cmp.Diff([]string{secretPrefix + "by-hand", "person"}, names()); diff != "" {
-		t.Errorf("what LXD trusts after the retirement (-want +got):\n%s", diff)
-	}
+	wantNames("after the retirement")
 }

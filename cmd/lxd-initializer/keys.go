@@ -5,9 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +18,7 @@ import (
 )
 
 const (
-	// secretPrefix and the node's name make up the name of the Secret, and of the certificate in LXD's trust store.
+	// secretPrefix and the node's name make up the name of the Secret, and of LXD's client.
 	secretPrefix = infrav1.LXDKeysPrefix
 	// renewBefore is how long before its expiry a certificate is replaced: LXD refuses an expired one.
 	renewBefore = 30 * 24 * time.Hour
@@ -50,7 +48,7 @@ func (p *pass) keepKeys(ctx context.Context) error {
 	if p.owned(secret) {
 		return nil
 	}
-	isHere, err := p.isTrusted(ctx)
+	isHere, err := p.lxd.Trusts(ctx, p.keys.Certificate)
 	if err != nil {
 		return err
 	}
@@ -67,16 +65,6 @@ func (p *pass) replaceKeys(ctx context.Context, why string) error {
 		return err
 	}
 	return p.createKeys(ctx)
-}
-
-// isTrusted reports whether the LXD on this node trusts the key pair already.
-func (p *pass) isTrusted(ctx context.Context) (bool, error) {
-	wanted, err := lxdnode.Fingerprint(p.keys.Certificate)
-	if err != nil {
-		return false, err
-	}
-	trusted, err := p.lxd.Earlier(ctx, func(string, string) bool { return true }, nil)
-	return slices.Contains(trusted, wanted), err
 }
 
 func (p *pass) updateSecret(ctx context.Context) (err error) {
@@ -121,12 +109,8 @@ func (p *pass) createKeys(ctx context.Context) (err error) {
 	return nil
 }
 
-// usable reports whether a pair belongs together, is valid now, and stays valid for a while. A pair that was made while
-// the clock was ahead is not valid yet, and LXD refuses it.
-func usable(keys lxdnode.Keys) bool {
-	pair, err := tls.X509KeyPair(keys.Certificate, keys.Key)
-	return err == nil && time.Until(pair.Leaf.NotBefore) <= 0 && time.Until(pair.Leaf.NotAfter) > renewBefore
-}
+// usable reports whether LXD accepts a pair, and will for a while.
+func usable(keys lxdnode.Keys) bool { return keys.ValidFor(renewBefore) }
 
 // owner makes Kubernetes delete the Secret with the Node.
 func (p *pass) owner() metav1.OwnerReference {

@@ -57,8 +57,9 @@ const (
 	//   - You: [install it](host-clusters.md#lxd-on-the-nodes), or start it.
 	reasonLXDNotInstalled = "LXDNotInstalled"
 
-	// reasonLXDNotReady: LXD does not respond, or its pool, bridge or project is wrong; the message says which.
-	//   - You: on the node: `sudo capmaasctl check lxd`.
+	// reasonLXDNotReady: LXD does not respond, or its pool, bridge or project is wrong, or another certificate has the
+	// name of the node's; the message says which.
+	//   - You: on the node: `sudo capmaasctl check lxd`; what the message says of a certificate.
 	reasonLXDNotReady = "LXDNotReady"
 
 	// reasonHostUnreachable: MAAS can't reach LXD at the node's address, port 8443. `'parent'`: a VM on the host, in

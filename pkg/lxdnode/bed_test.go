@@ -244,24 +244,24 @@ func eventsUntilMark(t *testing.T, client lxd.InstanceServer, events <-chan api.
 	}
 }
 
-// trustedNames lists the names of the certificates that LXD trusts.
-func trustedNames(t *testing.T, client lxd.InstanceServer) []string {
+// trustedClients lists the clients whose certificates LXD trusts.
+func trustedClients(t *testing.T, client lxd.InstanceServer) []string {
 	t.Helper()
 	certificates, err := client.GetCertificates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
+	var clients []string
 	for _, certificate := range certificates {
-		names = append(names, certificate.Name)
+		clients = append(clients, clientOf(certificate))
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(clients)
+	return clients
 }
 
-// called is what Distrust removes: certificates of a name.
-func called(name string) func(stored, commonName string) bool {
-	return func(stored, _ string) bool { return stored == name }
+// called is what Distrust removes: the certificates of one client.
+func called(name string) func(client string) bool {
+	return func(client string) bool { return client == name }
 }
 
 func newKeys(t *testing.T, name string) Keys {

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -23,6 +24,13 @@ const keysYears = 10
 // Keys is a client's certificate and its private key, both in PEM.
 type Keys struct {
 	Certificate, Key []byte
+}
+
+// ValidFor reports whether LXD accepts a pair: it belongs together, is valid now, and will be after some time. A pair
+// that was made while the clock was ahead is not valid yet.
+func (k Keys) ValidFor(some time.Duration) bool {
+	pair, err := tls.X509KeyPair(k.Certificate, k.Key)
+	return err == nil && time.Until(pair.Leaf.NotBefore) <= 0 && time.Until(pair.Leaf.NotAfter) > some
 }
 
 // maxCommonName is X.509's limit.

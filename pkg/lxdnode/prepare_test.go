@@ -111,9 +111,9 @@ func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
 	}
 	distrust := func(name string, keep []byte, want int) {
 		t.Helper()
-		before := len(trustedNames(t, client))
+		before := len(trustedClients(t, client))
 		err := n.Distrust(t.Context(), called(name), keep)
-		if removed := before - len(trustedNames(t, client)); err != nil || removed != want {
+		if removed := before - len(trustedClients(t, client)); err != nil || removed != want {
 			t.Fatalf("Distrust(%s) = %v, and %d are gone", name, err, removed)
 		}
 	}
@@ -143,7 +143,7 @@ func testTrust(t *testing.T, d *lxdbed.Daemon, n *Node) {
 	trust("node", newKeys(t, "node"), true) // an older one, for example
 	distrust("node", keys.Certificate, 1)
 	distrust("node", keys.Certificate, 0)
-	if got, want := trustedNames(t, client), []string{"node", "somebody"}; !slices.Equal(got, want) {
+	if got, want := trustedClients(t, client), []string{"node", "somebody"}; !slices.Equal(got, want) {
 		t.Errorf("LXD trusts %v, want %v", got, want)
 	}
 	if !trustedOverHTTPS(t, d, keys) {
