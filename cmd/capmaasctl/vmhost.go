@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -155,11 +154,18 @@ func (c *checks) register(ctx context.Context, o options) {
 		return
 	}
 	wanted.Earlier = earlier
-	if wanted, err = withKeys(ctx, o.region, service, wanted); err != nil {
+	wanted, made, err := withKeys(ctx, o.region, service, wanted)
+	if err != nil {
 		c.notRegistered(err)
 		return
 	}
-	added, err := node.Trust(ctx, name, o.project, []byte(wanted.Certificate))
+	if made {
+		err = forgetTries(ctx, node, earlier)
+	}
+	added := false
+	if err == nil {
+		added, err = node.Trust(ctx, name, o.project, []byte(wanted.Certificate))
+	}
 	if err != nil {
 		c.lxdFailed(err)
 		return
@@ -179,10 +185,23 @@ func (c *checks) register(ctx context.Context, o options) {
 		c.ok("vm-host", "it is registered as %s", nameOf(result.Host))
 	}
 	c.condition(awaitResources(ctx, o.region, result.Host), o, err)
-	// Certificates of earlier tries, whose keys are lost.
+	if err != nil {
+		return // The certificate is not known to work.
+	}
 	if err := node.Distrust(ctx, ours, []byte(wanted.Certificate)); err != nil {
 		c.lxdFailed(err)
 	}
+}
+
+// forgetTries removes the certificates of earlier runs that did not end well, before another one is added: their keys
+// are lost. A run that ends well leaves one certificate, so only the oldest may be in use.
+func forgetTries(ctx context.Context, node *lxdnode.Node, earlier []string) error {
+	for _, try := range earlier[min(1, len(earlier)):] {
+		if err := node.Forget(ctx, try); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // listens reports whether this LXD listens on the address that is to be registered: MAAS accepts any address.
@@ -215,38 +234,38 @@ func (c *checks) unmistakable(ctx context.Context, node *lxdnode.Node) bool {
 }
 
 // withKeys completes the registration. A host that MAAS already has keeps its name and its certificate, so that another
-// program that manages it, such as the initializer, does not have to restore them.
+// program that manages it, such as the initializer, does not have to restore them. Otherwise the key pair is made.
 func withKeys(
 	ctx context.Context, client *maas.Client, service *vmhosts.Service, wanted vmhosts.Registration,
-) (vmhosts.Registration, error) {
+) (complete vmhosts.Registration, made bool, err error) {
 	host, _, err := service.Check(ctx, wanted)
 	if err == nil && host == nil && wanted.Name == "" {
 		if wanted.Name, err = os.Hostname(); err != nil {
-			return wanted, fmt.Errorf("reading this machine's name: %w", err)
+			return wanted, false, fmt.Errorf("reading this machine's name: %w", err)
 		}
 		wanted.Name = strings.ToLower(wanted.Name)
 		host, _, err = service.Check(ctx, wanted)
 	}
 	if err != nil {
-		return wanted, err
+		return wanted, false, err
 	}
 	if host != nil {
 		wanted = known(wanted, *host)
 		power, err := client.VMHostPower(ctx, host.ID)
 		if err != nil {
-			return wanted, fmt.Errorf("reading the certificate of VM host %s: %w", host.Name, err)
+			return wanted, false, fmt.Errorf("reading the certificate of VM host %s: %w", host.Name, err)
 		}
-		if _, err := tls.X509KeyPair([]byte(power.Certificate), []byte(power.Key)); err == nil {
+		if (lxdnode.Keys{Certificate: []byte(power.Certificate), Key: []byte(power.Key)}).ValidFor(0) {
 			wanted.Certificate, wanted.Key = power.Certificate, power.Key
-			return wanted, nil
+			return wanted, false, nil
 		}
 	}
 	keys, err := lxdnode.NewKeys(certificatePrefix + wanted.Project)
 	if err != nil {
-		return wanted, err
+		return wanted, false, err
 	}
 	wanted.Certificate, wanted.Key = string(keys.Certificate), string(keys.Key)
-	return wanted, nil
+	return wanted, true, nil
 }
 
 // awaitResources waits until MAAS knows the resources of a host that it reaches. It returns MAAS's last data.
