@@ -206,13 +206,27 @@ TEST_PACKAGES = $(if $(filter-out file,$(origin PKG)),$(PKG),$(ALL_PACKAGES))
 # `make lint` vets.
 GO_TEST = GOGC=400 GOMEMLIMIT=2GiB go test -vet=off $(if $(RACE),-race)
 
+# The version that the LXDs of tests play; default: their own. test-lxd-played tests those that differ.
+LXD_PLAYED ?=
+ifneq ($(LXD_PLAYED),)
+export CAPMAAS_LXD_PLAYED := $(LXD_PLAYED)
+endif
+LXD_VERSIONS ?= 5.21.7 6.6 6.7 6.8 6.9
+
 .PHONY: test
-test: test-packages $(if $(filter file,$(origin PKG)),test-specs) ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1).
+test: test-packages $(if $(filter file,$(origin PKG)),test-specs) ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1, LXD_PLAYED=6.9).
 
 # Go's cache of tests does not know the programs that the sandbox runs: nothing comes from it.
 .PHONY: test-packages
 test-packages: tools-test build
 	CAPMAAS_BUILT=1 $(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
+
+.PHONY: test-lxd-played
+test-lxd-played: ## Run the tests closest to LXD with each version that it plays (LXD_VERSIONS="6.6 6.9", PKG=./pkg/lxdnode).
+	@for version in $(LXD_VERSIONS); do \
+		echo "LXD $$version"; \
+		CAPMAAS_LXD_PLAYED=$$version $(GO_TEST) -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(if $(filter-out file,$(origin PKG)),$(PKG),./pkg/lxdnode ./pkg/lxdhost); \
+	done
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
 UNIT_PACKAGES = $(call packages,$(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \

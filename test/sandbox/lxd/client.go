@@ -4,6 +4,7 @@ package lxd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -85,14 +86,19 @@ func (f finisher) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = response.Body.Close()
 	}
 	defer response.Body.Close()
-	var ended struct{ Metadata api.Operation }
+	var ended struct {
+		Metadata struct {
+			Err     string
+			ErrCode int `json:"err_code"` // since 6.8
+		}
+	}
 	if err := json.NewDecoder(response.Body).Decode(&ended); err != nil {
 		return nil, fmt.Errorf("reading the end of %s %s: %w", r.Method, r.URL.Path, err)
 	}
 	result := api.ResponseRaw{Type: api.SyncResponse, Status: api.Success.String(), StatusCode: int(api.Success)}
 	response.StatusCode = http.StatusOK
 	if ended.Metadata.Err != "" {
-		response.StatusCode = http.StatusInternalServerError
+		response.StatusCode = cmp.Or(ended.Metadata.ErrCode, http.StatusInternalServerError)
 		result = api.ResponseRaw{Type: api.ErrorResponse, Code: response.StatusCode, Error: ended.Metadata.Err}
 	}
 	content, err := json.Marshal(result)

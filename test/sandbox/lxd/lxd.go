@@ -130,7 +130,10 @@ func (d *Daemon) makeDirs() error {
 	if !d.options.Address.IsValid() {
 		d.options.Address = defaultAddress
 	}
-	return WriteShims(d.shims())
+	if os.Getenv(programVariable) != "" {
+		err = writeVirtiofsd(d.shims())
+	}
+	return errors.Join(err, WriteShims(d.shims()))
 }
 
 // Socket returns the path of the unix socket, which is reachable from anywhere on this machine.
@@ -260,24 +263,33 @@ func (d *Daemon) Restart(ctx context.Context) error {
 	return d.play()
 }
 
-// Play makes the daemon, which must have been started with Options.Plays, one of another version. All connections are
-// dropped, and operations forgotten, as when an upgrade starts it anew.
+// Play makes a daemon that was started with Options.Plays one of another version. Connections are dropped and operations
+// forgotten, as when an upgrade starts it anew.
 func (d *Daemon) Play(version string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.trusted == nil {
+		return errors.New("the LXD was started without a version to play")
+	}
 	d.options.Plays = version
 	d.unplay()
 	return d.play()
 }
 
-func (d *Daemon) play() (err error) {
-	if d.trusted == nil {
+// play puts a proxy before the daemon, if that runs and plays a version. It ends with the daemon.
+func (d *Daemon) play() error {
+	if d.trusted == nil || d.daemon == nil {
 		return nil
 	}
-	d.played, err = played.Start(played.Options{
+	before, err := played.Start(played.Options{
 		Version: d.options.Plays, Socket: d.Socket(), Real: d.ownSocket(), Dir: d.Dir(), Dial: d.node.dial,
 	}, d.trusted)
-	return err
+	if err != nil {
+		return err
+	}
+	d.played = before
+	go func(p *process.Process) { <-p.Done(); before.Close() }(d.daemon)
+	return nil
 }
 
 func (d *Daemon) unplay() {
@@ -303,11 +315,16 @@ func (d *Daemon) environment() []string {
 	}
 	switch {
 	case d.options.Boots:
-		all = append(all, "LXD_OVMF_PATH="+realFirmware)
+		all = append(all, firmwareIn(realFirmware)...)
 	case runtime.GOARCH == firmwareArchitecture:
-		all = append(all, "LXD_OVMF_PATH="+d.shims())
+		all = append(all, firmwareIn(d.shims())...)
 	}
 	return all
+}
+
+// firmwareIn are the variables with the directory of firmware: that of LXD 5.0, and that of the versions after 6.9.
+func firmwareIn(dir string) []string {
+	return []string{"LXD_OVMF_PATH=" + dir, "LXD_QEMU_FW_PATH=" + dir}
 }
 
 // waitReady returns when LXD reports that it is ready, or when it has ended.

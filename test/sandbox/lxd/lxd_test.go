@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -104,6 +105,51 @@ func makePool(t *testing.T, server lxdclient.InstanceServer) {
 	pool := api.StoragePoolsPost{Name: "default", Driver: "btrfs", StoragePoolPut: api.StoragePoolPut{Config: map[string]string{"size": "2GiB"}}}
 	if err := server.CreateStoragePool(pool); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Newer LXDs make operations of what LXD's client takes for done.
+func TestWhatAClientChangesHasBeenChanged(t *testing.T) {
+	t.Parallel()
+	server := connect(t, lxdtest.Start(t, lxd.Options{Plays: "6.9"}))
+	for range 3 {
+		makePool(t, server)
+		if pool, _, err := server.GetStoragePool("default"); err != nil || pool.Status != api.StoragePoolStatusCreated {
+			t.Errorf("made, it is %+v, %v", pool, err)
+		}
+		again := api.StoragePoolsPost{Name: "default", Driver: "btrfs"}
+		if err := server.CreateStoragePool(again); !api.StatusErrorCheck(err, http.StatusConflict) {
+			t.Errorf("made again: %v", err)
+		}
+		if err := server.DeleteStoragePool("default"); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := server.GetStoragePool("default"); !api.StatusErrorCheck(err, http.StatusNotFound) {
+			t.Errorf("deleted: %v", err)
+		}
+	}
+}
+
+// A variable names the program that is the daemon.
+func TestAnotherProgramIsTheDaemon(t *testing.T) {
+	lxdtest.Require(t)
+	usual, err := exec.LookPath("lxd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	other, called := filepath.Join(dir, "another"), filepath.Join(dir, "called")
+	if err := os.WriteFile(other, []byte("#!/bin/sh\n: >"+called+"\nexec "+usual+` "$@"`), 0o700); err != nil { // it is run
+		t.Fatal(err)
+	}
+	t.Setenv("CAPMAAS_LXD", other)
+	connect(t, lxdtest.Start(t, lxd.Options{}))
+	if _, err := os.Stat(called); err != nil {
+		t.Errorf("it was not run: %v", err)
+	}
+	t.Setenv("CAPMAAS_LXD", filepath.Join(dir, "none"))
+	if err := lxd.Missing(); !errors.Is(err, lxd.ErrMissing) {
+		t.Errorf("without it: %v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ package lxd
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,15 +24,33 @@ func WriteShims(dir string) error {
 		return fmt.Errorf("writing the programs of the node: %w", err)
 	}
 	for _, name := range []string{"lxd-exec", "modprobe", "qemu-img"} {
-		text, err := shims.ReadFile("shim/" + name)
-		if err != nil {
-			return fmt.Errorf("writing the programs of the node: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil { // it is run
-			return fmt.Errorf("writing the programs of the node: %w", err)
+		if err := writeShim(dir, name); err != nil {
+			return err
 		}
 	}
 	return writeFirmware(dir)
+}
+
+func writeShim(dir, name string) error {
+	text, err := shims.ReadFile("shim/" + name)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name), text, 0o755) // it is run
+	}
+	if err != nil {
+		return fmt.Errorf("writing the programs of the node: %w", err)
+	}
+	return nil
+}
+
+// debianVirtiofsd is Debian 12's, where newer LXDs find it.
+const debianVirtiofsd = "/usr/lib/qemu/virtiofsd"
+
+// writeVirtiofsd writes a program that lets an LXD use Debian 12's, if that is there: an LXD does without.
+func writeVirtiofsd(dir string) error {
+	if _, err := os.Stat(debianVirtiofsd); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), writeShim(dir, "virtiofsd"))
 }
 
 const (
@@ -51,7 +70,10 @@ func writeFirmware(dir string) error {
 	settings := bytes.Repeat([]byte{0xff}, firmwareSize)
 	code := bytes.Clone(settings)
 	copy(code[firmwareSize-resetVector:], []byte{0xfa, 0xf4, 0xeb, 0xfd}) // cli; hlt; jmp to the hlt
-	for name, content := range map[string][]byte{"OVMF_CODE.fd": code, "OVMF_VARS.fd": settings, "OVMF_VARS.ms.fd": settings} {
+	for name, content := range map[string][]byte{
+		"OVMF_CODE.fd": code, "OVMF_VARS.fd": settings, "OVMF_VARS.ms.fd": settings,
+		"OVMF_CODE.4MB.fd": code, "OVMF_VARS.4MB.fd": settings, "OVMF_VARS.4MB.ms.fd": settings, // of LXD 5.21 and newer
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil { // QEMU's user reads it too
 			return fmt.Errorf("writing the firmware of virtual machines: %w", err)
 		}

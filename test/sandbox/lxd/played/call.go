@@ -4,8 +4,10 @@ package played
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -18,14 +20,14 @@ type call struct {
 	*http.Request
 
 	who client
-	// path is what follows /1.0/. It is nil for others.
+	// path is what follows /1.0. It is nil for others.
 	path []string
 	// sent is the object in the body, or nil.
 	sent map[string]any
 	raw  []byte
 }
 
-// reply is a response. Its body is an object or something else; nil breaks the connection.
+// reply is a response. Its body is an object, or other.
 type reply struct {
 	status int
 	header http.Header
@@ -33,44 +35,51 @@ type reply struct {
 	other  io.ReadCloser
 }
 
-// handler sends a call on.
+// handler sends a call on. Where the daemon breaks the connection it panics, and so the client's is broken.
 type handler func(*call) *reply
 
+func broken() { panic(http.ErrAbortHandler) }
+
+// try returns nil where the connection is broken.
+func try(do func() *reply) (got *reply) {
+	defer func() {
+		reason := recover()
+		if err, _ := reason.(error); reason != nil && !errors.Is(err, http.ErrAbortHandler) {
+			panic(reason)
+		}
+	}()
+	return do()
+}
+
 // respond reads a request, lets the rows play, and writes the response.
-func (p *Proxy) respond(w http.ResponseWriter, r *http.Request) {
-	c := &call{Request: r}
-	c.who, _ = r.Context().Value(clientKey{}).(client)
+func (p *Proxy) respond(w http.ResponseWriter, r *http.Request, who client) {
+	c := &call{Request: r, who: who}
 	if rest, found := strings.CutPrefix(r.URL.Path, "/1.0"); found {
 		c.path = strings.FieldsFunc(rest, func(r rune) bool { return r == '/' })
 	}
-	kind := r.Header.Get("Content-Type")
-	if !strings.HasPrefix(kind, "multipart/") && kind != "application/octet-stream" {
+	if kind := r.Header.Get("Content-Type"); !strings.HasPrefix(kind, "multipart/") && kind != "application/octet-stream" {
 		var err error
 		if c.raw, err = io.ReadAll(r.Body); err != nil {
-			panic(http.ErrAbortHandler)
+			broken()
 		}
 		c.sent = decode(c.raw)
 	}
 	next := handler(p.pass)
 	for i := len(p.rows) - 1; i >= 0; i-- {
-		if row, inner := p.rows[i], next; row.Play != nil {
-			next = func(c *call) *reply { return row.Play(p, c, inner) }
+		if play, inner := p.rows[i].Play, next; play != nil {
+			next = func(c *call) *reply { return play(p, c, inner) }
 		}
 	}
-	got := next(c)
-	if got == nil {
-		panic(http.ErrAbortHandler)
-	}
-	got.write(w)
+	next(c).write(w)
 }
 
-// pass sends a call to the daemon, or to what the proxy has of its own. A refused change of the trust store is LXD's.
+// pass sends a call to the daemon, or to what the proxy has of its own.
 func (p *Proxy) pass(c *call) *reply {
 	if got := p.operations.serve(c); got != nil {
 		return got
 	}
-	if got := p.store.translate(c, p.send); got != nil {
-		return got
+	if len(c.path) > 0 && c.path[0] == "certificates" {
+		return p.store.translate(c, p.send)
 	}
 	got := p.send(c)
 	p.operations.list(c, got)
@@ -79,66 +88,60 @@ func (p *Proxy) pass(c *call) *reply {
 
 func (p *Proxy) send(c *call) *reply {
 	out := c.Clone(c.Context())
-	p.lead(out, c.who)
+	lead(out, c.who)
+	content := c.raw
 	if c.sent != nil {
-		c.raw, _ = json.Marshal(c.sent)
+		content, _ = json.Marshal(c.sent)
 	}
-	if c.raw != nil {
-		out.ContentLength = int64(len(c.raw))
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.raw)), nil }
+	if content != nil {
+		out.ContentLength = int64(len(content))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
 		out.Body, _ = out.GetBody()
-		if len(c.raw) == 0 {
-			out.Body = http.NoBody
-		}
+	}
+	if out.ContentLength == 0 {
+		out.Body = http.NoBody
 	}
 	response, err := p.transport(c.who).RoundTrip(out)
 	if err != nil {
-		return nil
+		broken()
 	}
 	got := &reply{status: response.StatusCode, header: response.Header, other: response.Body}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
 		all, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil {
-			return nil
+			broken()
 		}
-		if got.object = decode(all); got.object == nil {
-			got.other = io.NopCloser(bytes.NewReader(all))
-		}
+		got.object, got.other = decode(all), io.NopCloser(bytes.NewReader(all))
 	}
 	return got
 }
 
-// ask sends the daemon a request of the proxy's own. It returns nil if there is no response.
+// ask sends the daemon a request of the proxy's own.
 func (p *Proxy) ask(ctx context.Context, who client, method, path string, body map[string]any) *reply {
 	request, err := http.NewRequestWithContext(ctx, method, "http://lxd"+path, http.NoBody)
 	if err != nil {
-		return nil
+		broken()
 	}
 	got := p.send(&call{Request: request, who: who, sent: body})
-	if got != nil && got.object == nil {
-		_ = got.other.Close()
-		return nil
-	}
+	_ = got.other.Close()
 	return got
 }
 
 func (r *reply) write(w http.ResponseWriter) {
-	header := w.Header()
-	maps.Copy(header, r.header)
-	header.Del("Connection")
+	maps.Copy(w.Header(), r.header)
+	w.Header().Del("Connection")
 	body := r.other
 	if r.object != nil {
 		content, _ := json.Marshal(r.object)
-		header.Set("Content-Type", "application/json")
-		header.Set("Content-Length", strconv.Itoa(len(content)))
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 		body = io.NopCloser(bytes.NewReader(content))
 	}
+	defer func() { _ = body.Close() }()
 	w.WriteHeader(r.status)
-	_, err := io.Copy(w, body)
-	_ = body.Close()
-	if err != nil {
-		panic(http.ErrAbortHandler)
+	if _, err := io.Copy(w, body); err != nil {
+		broken()
 	}
 }
 
@@ -150,6 +153,12 @@ func (r *reply) at(keys ...string) any {
 	return at(r.object, keys...)
 }
 
+// objectAt returns the object at a place in the response, or nil.
+func (r *reply) objectAt(keys ...string) map[string]any {
+	object, _ := r.at(keys...).(map[string]any)
+	return object
+}
+
 func at(value any, keys ...string) any {
 	for _, key := range keys {
 		object, _ := value.(map[string]any)
@@ -158,20 +167,7 @@ func at(value any, keys ...string) any {
 	return value
 }
 
-// number returns the integer at a place in the response, or 0.
-func (r *reply) number(keys ...string) int {
-	n, _ := r.at(keys...).(json.Number)
-	i, _ := strconv.Atoi(n.String())
-	return i
-}
-
-// failed reports whether LXD refused.
-func (r *reply) failed() bool { return r != nil && r.status >= http.StatusBadRequest }
-
-func (r *reply) text() string {
-	text, _ := r.at("error").(string)
-	return text
-}
+func (r *reply) refused() bool { return r.status >= http.StatusBadRequest }
 
 func refuse(status int, text string) *reply {
 	return &reply{status: status, header: http.Header{}, object: problem(status, text)}
@@ -181,7 +177,7 @@ func problem(status int, text string) map[string]any {
 	return map[string]any{"type": "error", "status": "", "status_code": 0, "operation": "", "error_code": status, "error": text, "metadata": nil}
 }
 
-func sync200(metadata any) *reply {
+func done(metadata map[string]any) *reply {
 	return &reply{status: http.StatusOK, header: http.Header{}, object: map[string]any{
 		"type": "sync", "status": "Success", "status_code": http.StatusOK, "operation": "", "error_code": 0, "error": "", "metadata": metadata,
 	}}
@@ -198,13 +194,17 @@ func decode(text []byte) map[string]any {
 	return object
 }
 
-// is reports whether a call is of a method, or "", and of a path, in which * stands for one part.
-func (c *call) is(method, path string) bool {
-	if c.path == nil || method != "" && c.Method != method {
-		return false
-	}
+// normal is an object as it would be decoded.
+func normal(object map[string]any) map[string]any {
+	text, _ := json.Marshal(object)
+	return decode(text)
+}
+
+// is reports whether a call is of a method, of those that are separated by |, and of a path, in which * stands for any
+// one part.
+func (c *call) is(methods, path string) bool {
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
-	if len(parts) != len(c.path) {
+	if c.path == nil || len(parts) != len(c.path) || !strings.Contains("|"+methods+"|", "|"+c.Method+"|") {
 		return false
 	}
 	for i, part := range parts {
@@ -213,4 +213,29 @@ func (c *call) is(method, path string) bool {
 		}
 	}
 	return true
+}
+
+// project is the one that a call is for.
+func (c *call) project() string { return cmp.Or(c.URL.Query().Get("project"), "default") }
+
+// config is the configuration that is sent, or nil.
+func (c *call) config() map[string]any {
+	config, _ := c.sent["config"].(map[string]any)
+	return config
+}
+
+// with returns the call with another configuration.
+func (c *call) with(change func(config map[string]any)) *call {
+	changed := *c
+	changed.sent = normal(c.sent)
+	if config := changed.config(); config != nil {
+		change(config)
+	}
+	return &changed
+}
+
+// text returns a text that is sent, or "".
+func (c *call) text(key string) string {
+	text, _ := c.sent[key].(string)
+	return text
 }

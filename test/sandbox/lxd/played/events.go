@@ -5,7 +5,6 @@ package played
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,24 +14,22 @@ import (
 	"github.com/gorilla/websocket"
 )
 
+// writeTimeout bounds how long a client may take for an event.
+const writeTimeout = 10 * time.Second
+
 // follow leads LXD's events to a client, and those of the proxy's own operations.
-func (p *Proxy) follow(w http.ResponseWriter, r *http.Request) {
-	who, _ := r.Context().Value(clientKey{}).(client)
+func (p *Proxy) follow(w http.ResponseWriter, r *http.Request, who client) {
 	transport := p.transport(who)
-	dialer := websocket.Dialer{
-		TLSClientConfig: transport.TLSClientConfig,
-		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return transport.DialContext(ctx, network, address)
-		},
-	}
+	dialer := websocket.Dialer{TLSClientConfig: transport.TLSClientConfig, NetDialContext: transport.DialContext}
 	out := r.Clone(r.Context())
-	p.lead(out, who)
+	lead(out, who)
 	out.URL.Scheme = strings.Replace(out.URL.Scheme, "http", "ws", 1)
 	from, response, err := dialer.DialContext(r.Context(), out.URL.String(), nil)
+	if err != nil && response == nil {
+		broken()
+	}
+	defer func() { _ = response.Body.Close() }()
 	if err != nil {
-		if response == nil {
-			panic(http.ErrAbortHandler)
-		}
 		(&reply{status: response.StatusCode, header: response.Header, other: response.Body}).write(w)
 		return
 	}
@@ -46,31 +43,30 @@ func (p *Proxy) follow(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	defer context.AfterFunc(r.Context(), end)()
 	var mu sync.Mutex
-	send := func(message []byte) {
+	send := func(message string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if to.WriteMessage(websocket.TextMessage, message) != nil {
+		_ = to.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if to.WriteMessage(websocket.TextMessage, []byte(message)) != nil {
 			end()
 		}
 	}
 	query := r.URL.Query()
 	if kinds := query.Get("type"); kinds == "" || slices.Contains(strings.Split(kinds, ","), "operation") {
-		defer p.operations.follow(func(project string, metadata map[string]any) {
+		defer p.operations.follow(func(project string, shown map[string]any) {
 			if wanted := query.Get("project"); query.Get("all-projects") == "" && wanted != "" && wanted != project {
 				return
 			}
 			message, _ := json.Marshal(map[string]any{
-				"type": "operation", "timestamp": time.Now(), "metadata": metadata, "location": "none", "project": project,
+				"type": "operation", "timestamp": time.Now(), "metadata": shown, "location": "none", "project": project,
 			})
-			send(message)
+			send(string(message))
 		})()
 	}
 	go func() {
 		defer end()
-		for {
-			if _, _, err := to.ReadMessage(); err != nil {
-				return
-			}
+		for err := error(nil); err == nil; {
+			_, _, err = to.ReadMessage()
 		}
 	}()
 	for {
@@ -78,20 +74,6 @@ func (p *Proxy) follow(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
-		send([]byte(p.store.seen().Replace(string(message))))
-	}
-}
-
-// follow calls back with each change of an operation, until stop.
-func (o *operations) follow(to func(project string, metadata map[string]any)) (stop func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.last++
-	id := o.last
-	o.told[id] = to
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.told, id)
+		send(p.store.seen().Replace(string(message)))
 	}
 }

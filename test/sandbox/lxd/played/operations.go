@@ -3,11 +3,9 @@
 package played
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,69 +22,73 @@ const (
 	remembered = 5 * time.Second
 )
 
-// operations are those of the proxy: what is done at once in the daemon.
+// operations are those of the proxy: of what the daemon does at once.
 type operations struct {
 	mu  sync.Mutex
 	all map[string]*operation
 	// told get each operation as it is, in an event.
-	told map[int]func(project string, metadata map[string]any)
+	told map[int]teller
 	last int
 }
+
+type teller func(project string, shown map[string]any)
 
 type operation struct {
 	project string
 	shown   map[string]any
+	code    int // of the error
 	done    chan struct{}
 }
 
 // begin makes an operation of a call, and returns the response. Later do does it.
-func (o *operations) begin(c *call, description string, do func() *reply) *reply {
+func (o *operations) begin(c *call, description string, do handler) *reply {
+	later := *c
+	later.Request = c.WithContext(context.WithoutCancel(c.Context())) // The client may be gone by then.
 	id, now := string(uuid.NewUUID()), time.Now().UTC()
-	began := &operation{project: cmp.Or(c.URL.Query().Get("project"), "default"), done: make(chan struct{}), shown: map[string]any{
+	began := &operation{project: c.project(), done: make(chan struct{}), shown: map[string]any{
 		"id": id, "class": "task", "description": description, "created_at": now, "updated_at": now, "status": "Running", "status_code": 103,
 		"resources": map[string]any{}, "metadata": map[string]any{}, "may_cancel": false, "err": "", "location": "none",
 	}}
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.all[id] = began
-	shown := o.tell(began)
-	o.mu.Unlock()
-	go func() {
-		time.Sleep(pause)
-		o.end(id, do())
-		time.Sleep(remembered)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.all, id)
-	}()
+	o.tell(began)
+	time.AfterFunc(pause, func() {
+		o.end(began, try(func() *reply { return do(&later) }))
+		time.AfterFunc(remembered, func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			delete(o.all, id)
+		})
+	})
 	at := "/1.0/operations/" + id
 	return &reply{status: http.StatusAccepted, header: http.Header{"Location": {at}}, object: map[string]any{
-		"type": "async", "status": "Operation created", "status_code": 100, "operation": at, "error_code": 0, "error": "", "metadata": normal(shown),
+		"type": "async", "status": "Operation created", "status_code": 100, "operation": at, "error_code": 0, "error": "", "metadata": normal(began.shown),
 	}}
 }
 
-func (o *operations) end(id string, got *reply) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	ended := o.all[id]
-	ended.shown["updated_at"] = time.Now().UTC()
-	ended.shown["status"], ended.shown["status_code"] = "Success", http.StatusOK
+func (o *operations) end(ended *operation, got *reply) {
 	if got == nil {
 		got = refuse(http.StatusInternalServerError, "LXD is shutting down")
 	}
-	if got.failed() {
-		ended.shown["status"], ended.shown["status_code"] = "Failure", http.StatusBadRequest
-		ended.shown["err"], ended.shown["err_code"] = got.text(), got.status
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ended.shown["updated_at"], ended.shown["status"], ended.shown["status_code"] = time.Now().UTC(), "Success", http.StatusOK
+	if got.refused() {
+		ended.shown["status"], ended.shown["status_code"], ended.shown["err"], ended.code = "Failure", http.StatusBadRequest, got.at("error"), got.status
 	}
 	o.tell(ended)
 	close(ended.done)
 }
 
-// tell sends an event, and returns the operation as it is.
-func (o *operations) tell(one *operation) map[string]any {
-	for _, to := range o.told {
-		to(one.project, maps.Clone(one.shown))
+// code is the status of the error of an operation, or 0.
+func (o *operations) code(id string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if one := o.all[id]; one != nil {
+		return one.code
 	}
-	return maps.Clone(one.shown)
+	return 0
 }
 
 // serve responds to a call about one of the operations; nil: it is about something else.
@@ -100,9 +102,10 @@ func (o *operations) serve(c *call) *reply {
 	switch {
 	case one == nil:
 		return nil
-	case c.is(http.MethodGet, "operations/*"):
-	case c.is(http.MethodGet, "operations/*/wait"):
-		ctx, cancel := c.Context(), context.CancelFunc(func() {})
+	case c.Method != http.MethodGet:
+		return refuse(http.StatusBadRequest, "This operation can't be cancelled")
+	case isWait(c):
+		ctx, cancel := context.WithCancel(c.Context())
 		if seconds, err := strconv.Atoi(c.URL.Query().Get("timeout")); err == nil && seconds >= 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 		}
@@ -111,50 +114,52 @@ func (o *operations) serve(c *call) *reply {
 		case <-one.done:
 		case <-ctx.Done():
 		}
-	default:
-		return refuse(http.StatusBadRequest, "This operation can't be cancelled")
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	shown := maps.Clone(one.shown)
-	return sync200(normal(shown))
+	return done(normal(one.shown))
 }
 
 // list adds the operations to the daemon's own.
 func (o *operations) list(c *call, got *reply) {
-	metadata, ok := map[string]any(nil), false
-	if got != nil && c.is(http.MethodGet, "operations") {
-		metadata, ok = got.at("metadata").(map[string]any)
-	}
-	if !ok {
+	all := got.objectAt("metadata")
+	if all == nil || !c.is(http.MethodGet, "operations") {
 		return
 	}
-	query := c.URL.Query()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(o.all)) {
 		one := o.all[id]
-		if query.Get("all-projects") == "" && one.project != cmp.Or(query.Get("project"), "default") {
+		if c.URL.Query().Get("all-projects") == "" && one.project != c.project() {
 			continue
 		}
 		var shown any = "/1.0/operations/" + id
-		if recursion, _ := strconv.Atoi(query.Get("recursion")); recursion > 0 {
-			shown = normal(maps.Clone(one.shown))
+		if depth := c.URL.Query().Get("recursion"); depth != "" && depth != "0" {
+			shown = normal(one.shown)
 		}
 		state := strings.ToLower(one.shown["status"].(string))
-		others, _ := metadata[state].([]any)
-		metadata[state] = append(others, shown)
+		others, _ := all[state].([]any)
+		all[state] = append(others, shown)
 	}
 }
 
-// background is a call that goes on when its client is gone.
-func (c *call) background() *call {
-	later := *c
-	later.Request = c.WithContext(context.WithoutCancel(c.Context()))
-	return &later
+// tell sends events of an operation.
+func (o *operations) tell(one *operation) {
+	for _, to := range o.told {
+		to(one.project, normal(one.shown))
+	}
 }
 
-// inProject is the query of a call's project.
-func (c *call) inProject() string {
-	return "?" + url.Values{"project": {cmp.Or(c.URL.Query().Get("project"), "default")}}.Encode()
+// follow calls back with each change of an operation, until stop.
+func (o *operations) follow(to teller) (stop func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last++
+	id := o.last
+	o.told[id] = to
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.told, id)
+	}
 }

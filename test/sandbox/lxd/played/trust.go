@@ -13,14 +13,17 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
-	"net/http"
+	"maps"
 	"strings"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // Store has the certificates that stand in for those of clients, by the fingerprints of these.
 type Store struct {
-	key *ecdsa.PrivateKey
+	key  *ecdsa.PrivateKey
+	uuid string // LXD's own
 
 	mu  sync.Mutex
 	all map[string]standIn
@@ -35,7 +38,7 @@ func NewStore() (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the key of LXD's clients: %w", err)
 	}
-	return &Store{key: key, all: map[string]standIn{}}, nil
+	return &Store{key: key, uuid: string(uuid.NewUUID()), all: map[string]standIn{}}, nil
 }
 
 func fingerprint(c *x509.Certificate) string {
@@ -71,13 +74,13 @@ func (s *Store) stand(c *x509.Certificate) *x509.Certificate {
 	return other
 }
 
-// pair is what stands in for the certificate with a fingerprint, with its key, or nil.
+// pair is what stands in for the certificate with a fingerprint, with its key. It is empty if there is none.
 func (s *Store) pair(name string) *tls.Certificate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, found := s.all[name]
 	if !found {
-		return nil
+		return &tls.Certificate{}
 	}
 	return &tls.Certificate{Certificate: [][]byte{known.other.Raw}, PrivateKey: s.key, Leaf: known.other}
 }
@@ -93,34 +96,23 @@ func (s *Store) seen() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// translate sends a call about LXD's trust store on, and returns nil for others.
+// translate sends a call about LXD's trust store on.
 func (s *Store) translate(c *call, send handler) *reply {
-	if len(c.path) == 0 || c.path[0] != "certificates" {
-		return nil
-	}
 	asked := *c
 	asked.Request = c.Clone(c.Context())
-	if c.is("", "certificates/*") {
+	if len(c.path) == 2 {
 		asked.URL.Path, asked.URL.RawPath = "/1.0/certificates/"+s.of(c.path[1]), ""
 	}
-	if text, ok := c.sent["certificate"].(string); ok {
-		asked.sent = map[string]any{}
-		for key, value := range c.sent {
-			asked.sent[key] = value
-		}
+	if text := c.text("certificate"); text != "" {
+		asked.sent = maps.Clone(c.sent)
 		asked.sent["certificate"] = s.in(text)
 	}
 	got := send(&asked)
-	if got == nil {
-		return refuse(http.StatusServiceUnavailable, "LXD is shutting down")
-	}
 	words := s.seen()
 	if at := got.header.Get("Location"); at != "" {
 		got.header.Set("Location", words.Replace(at))
 	}
-	if got.object != nil {
-		got.object, _ = replace(got.object, words).(map[string]any)
-	}
+	replace(got.object, words)
 	return got
 }
 
