@@ -5,6 +5,7 @@ package lxdhost
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,13 @@ func TestAdopt(t *testing.T) {
 	if marks := marksOf(b.instance(composed).Config); marks != (Marks{}) {
 		t.Errorf("it is marked: %+v", marks)
 	}
-	for name, more := range map[string]int{composed: 0, running: 1} { // No agent runs in the VM.
+	server, _, err := b.all.GetServer()
+	b.must(err)
+	asksAgain := 0
+	if strings.HasPrefix(server.Environment.ServerVersion, "5.0.") { // It fails where no agent runs in the VM.
+		asksAgain = 1
+	}
+	for name, more := range map[string]int{composed: 0, running: asksAgain} {
 		b.counted("Adopt", callsOfAdopt+more, func() error { return b.host.Adopt(t.Context(), name, ours, has(name)) })
 		wantKind(t, b.host.Adopt(t.Context(), name, ours, []string{anotherAddress}), KindConflict)
 		b.counted("Adopt again", callsOfNothingToDo, func() error { return b.host.Adopt(t.Context(), name, ours, nil) })

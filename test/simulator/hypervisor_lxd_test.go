@@ -4,8 +4,10 @@ package simulator
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -80,7 +82,7 @@ func (b *lxdBed) trust(certificate string) {
 	b.t.Helper()
 	block, _ := pem.Decode([]byte(certificate))
 	err := b.server.CreateCertificate(api.CertificatesPost{
-		Name: "maas", Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(block.Bytes),
+		Name: fmt.Sprintf("maas-%x", sha256.Sum256(block.Bytes)), Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(block.Bytes),
 	})
 	if err != nil {
 		b.t.Fatal(err)
