@@ -80,12 +80,13 @@ func trust(t *testing.T, server client.InstanceServer) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	post := api.CertificatesPost{Name: "test", Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(der)}
+	sum := sha256.Sum256(der)
+	fingerprint := hex.EncodeToString(sum[:])
+	post := api.CertificatesPost{Name: "test-" + fingerprint, Type: api.CertificateTypeClient, Certificate: base64.StdEncoding.EncodeToString(der)}
 	if err := server.CreateCertificate(post); err != nil {
 		t.Fatal(err)
 	}
-	sum := sha256.Sum256(der)
-	return hex.EncodeToString(sum[:])
+	return fingerprint
 }
 
 func create(t *testing.T, server client.InstanceServer) {
