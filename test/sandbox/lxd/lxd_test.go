@@ -130,29 +130,6 @@ func TestWhatAClientChangesHasBeenChanged(t *testing.T) {
 	}
 }
 
-// A variable names the program that is the daemon.
-func TestAnotherProgramIsTheDaemon(t *testing.T) {
-	lxdtest.Require(t)
-	usual, err := exec.LookPath("lxd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	other, called := filepath.Join(dir, "another"), filepath.Join(dir, "called")
-	if err := os.WriteFile(other, []byte("#!/bin/sh\n: >"+called+"\nexec "+usual+` "$@"`), 0o700); err != nil { // it is run
-		t.Fatal(err)
-	}
-	t.Setenv("CAPMAAS_LXD", other)
-	connect(t, lxdtest.Start(t, lxd.Options{}))
-	if _, err := os.Stat(called); err != nil {
-		t.Errorf("it was not run: %v", err)
-	}
-	t.Setenv("CAPMAAS_LXD", filepath.Join(dir, "none"))
-	if err := lxd.Missing(); !errors.Is(err, lxd.ErrMissing) {
-		t.Errorf("without it: %v", err)
-	}
-}
-
 func TestStopLeavesNothing(t *testing.T) {
 	lxdtest.Require(t)
 	d, err := lxd.Start(t.Context(), lxd.Options{})
