@@ -26,11 +26,11 @@ type Keys struct {
 	Certificate, Key []byte
 }
 
-// ValidFor reports whether LXD accepts a pair: it belongs together, is valid now, and will be after some time. A pair
-// that was made while the clock was ahead is not valid yet.
-func (k Keys) ValidFor(some time.Duration) bool {
+// ValidFor reports whether LXD accepts a pair, and will for some time: it belongs together, and is valid. A pair that
+// was made while the clock was ahead is not valid yet.
+func (k Keys) ValidFor(d time.Duration) bool {
 	pair, err := tls.X509KeyPair(k.Certificate, k.Key)
-	return err == nil && time.Until(pair.Leaf.NotBefore) <= 0 && time.Until(pair.Leaf.NotAfter) > some
+	return err == nil && time.Until(pair.Leaf.NotBefore) <= 0 && time.Until(pair.Leaf.NotAfter) > d
 }
 
 // maxCommonName is X.509's limit.
