@@ -209,7 +209,7 @@ func TestAVMThatTheManagerDidNotRecordIsSpared(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.must(recorded.Store(t.Context(), func() { recorded.Leave(forged, time.Now()) }))
+			w.must(recorded.Store(t.Context(), func() { recorded.Left.Leave(forged, time.Now()) }))
 			w.saysLeft(host, "did not record it")
 			if vms := w.vmsOnHosts(); len(vms) != 1 {
 				t.Errorf("the hosts have %v", vms)

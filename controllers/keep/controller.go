@@ -146,9 +146,9 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 		case err != nil:
 			return err
 		case taker == nil || (taker.Spec.SystemID != "" && taker.Spec.SystemID != kept.SystemID):
-			return k.record.Store(ctx, func() { k.record.ReturnKept(kept.SystemID, kept.TakenBy, false) })
+			return k.record.Merge(ctx, func(all *record.KeptMachines) { all.Return(kept.SystemID, kept.TakenBy, false) })
 		case taker.Spec.SystemID == kept.SystemID:
-			return k.record.Store(ctx, func() { k.record.DropKept(kept.SystemID) })
+			return k.record.Merge(ctx, func(all *record.KeptMachines) { all.Drop(kept.SystemID, kept.TakenBy) })
 		}
 		return nil // It gets there, or says why not.
 	}
@@ -158,11 +158,10 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 			return err
 		}
 		given := false
-		err = k.record.Store(ctx, func() {
-			k.record.ReturnKept(kept.SystemID, "", true)
-			given = slices.ContainsFunc(k.record.Kept, func(now record.KeptMachine) bool {
-				return now.SystemID == kept.SystemID && now.GivenBack
-			})
+		err = k.record.Merge(ctx, func(all *record.KeptMachines) {
+			all.Return(kept.SystemID, "", true)
+			now := all.Named(kept.SystemID)
+			given = now != nil && now.GivenBack
 		})
 		if err != nil || !given {
 			return err // A MaasMachine takes it.
@@ -232,7 +231,7 @@ func (k *keeper) giveBack(ctx context.Context, kept record.KeptMachine) error {
 	if k.record = again; !done {
 		return nil
 	}
-	return k.record.Store(ctx, func() { k.record.DropKept(kept.SystemID) })
+	return k.record.Store(ctx, func() { k.record.GaveBack(kept.SystemID) })
 }
 
 // formerIsThere reports whether the MaasMachine that had the machine is still there, and so gives it back itself.

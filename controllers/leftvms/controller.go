@@ -254,7 +254,7 @@ func (r *Reconciler) spare(ctx context.Context, l *left, why reason) error {
 	if l.IsSpared(why.text, why.namesake) {
 		return nil
 	}
-	if err := l.record.Store(ctx, func() { l.record.Spare(l.LeftVM, why.text, why.namesake) }); err != nil {
+	if err := l.record.Merge(ctx, func(all *record.LeftVMs) { all.Spare(l.LeftVM, why.text, why.namesake) }); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	r.Warn(l.host, "LeftVMKept", "Verify",

@@ -182,9 +182,9 @@ func (m *Mirror) inherit(ctx context.Context, kept *infrav1.LXDHost, others []*i
 	if err != nil {
 		return err
 	}
-	err = recorded.Store(ctx, func() {
+	err = recorded.Merge(ctx, func(all *record.LeftVMs) {
 		for _, vm := range left {
-			recorded.Leave(vm, vm.Since.Time)
+			all.Leave(vm, vm.Since.Time)
 		}
 	})
 	if err != nil {

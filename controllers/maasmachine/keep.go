@@ -95,7 +95,7 @@ func (r *Reconciler) keepNow(ctx context.Context, l *life, owner string) error {
 		Storage: l.record.StorageOn(l.maas.SystemID),
 	}
 	lasts := cmp.Or(time.Duration(m.Spec.Release.Keep.TimeoutSeconds)*time.Second, defaultKeep)
-	recorded, err := rec.Add(ctx, func() bool { return rec.KeepMachine(kept, r.Clock.Now(), lasts) })
+	recorded, err := rec.Add(ctx, func(all *record.KeptMachines) bool { return all.Keep(kept, r.Clock.Now(), lasts) })
 	if err != nil || !recorded {
 		return err // A full record: it is given back.
 	}
@@ -115,8 +115,8 @@ func (r *Reconciler) succession(ctx context.Context, l *life) (outcome, error) {
 		return proceed, err
 	}
 	var kept *record.KeptMachine
-	err = rec.Store(ctx, func() { // It reads the record anew if this one is old.
-		kept = rec.TakeKept(l.MaasMachine.UID, func(k record.KeptMachine) bool {
+	err = rec.Merge(ctx, func(all *record.KeptMachines) { // They are read anew if these are old.
+		kept = all.Take(l.MaasMachine.UID, func(k record.KeptMachine) bool {
 			return k.For == owner && (l.FailureDomain() == "" || k.Zone == l.FailureDomain()) &&
 				equality.Semantic.DeepEqual(k.Spec.Storage, l.MaasMachine.Spec.Storage)
 		})
@@ -240,7 +240,7 @@ func (r *Reconciler) returnKept(ctx context.Context, l *life, h *heir, why strin
 	r.Warn(l.MaasMachine, "KeptMachineDoesNotFit", "Acquire",
 		"machine %s (%s), which was kept, %s: it is given back", h.Hostname, h.SystemID, why)
 	l.Machines.StopWithholding(h.SystemID, l.Mark())
-	return proceed, h.record.Store(ctx, func() { h.record.ReturnKept(h.SystemID, l.MaasMachine.UID, true) })
+	return proceed, h.record.Merge(ctx, func(all *record.KeptMachines) { all.Return(h.SystemID, l.MaasMachine.UID, true) })
 }
 
 // releaseKept releases the machine, and claims it.
@@ -252,8 +252,16 @@ func (r *Reconciler) releaseKept(ctx context.Context, l *life, h *heir, m *maas.
 	if err := r.exclude(ctx, l, m, h.leftover()); err != nil {
 		return proceed, err
 	}
-	if err := h.record.Store(ctx, func() { h.record.ReleaseKept(h.SystemID, releasing, r.Clock.Now()) }); err != nil {
+	taken := false
+	err := h.record.Merge(ctx, func(all *record.KeptMachines) {
+		taken = all.Release(h.SystemID, l.MaasMachine.UID, releasing, r.Clock.Now())
+	})
+	if err != nil {
 		return proceed, err
+	}
+	if !taken {
+		return report.Retry(report.UnknownRetry, infrav1.KeepingReason,
+			"machine %s, which was kept for this one, is taken by another one", m), nil
 	}
 	return r.claimKept(ctx, l, h, m)
 }
@@ -308,7 +316,7 @@ func (r *Reconciler) inherit(ctx context.Context, l *life, h *heir, m *maas.Mach
 	if err := r.acquired(ctx, l, m, "TakenOver"); err != nil {
 		return proceed, err
 	}
-	if err := h.record.Store(ctx, func() { h.record.DropKept(h.SystemID) }); err != nil {
+	if err := h.drop(ctx, l); err != nil {
 		return proceed, err
 	}
 	return r.inclusion(ctx, l)
@@ -336,5 +344,10 @@ func (r *Reconciler) lose(ctx context.Context, l *life, h *heir, why string) (ou
 	if err := l.record.Store(ctx, func() { l.record.Lost = message }); err != nil {
 		return proceed, err
 	}
-	return proceed, h.record.Store(ctx, func() { h.record.DropKept(h.SystemID) })
+	return proceed, h.drop(ctx, l)
+}
+
+// drop records that the machine waits no more.
+func (h *heir) drop(ctx context.Context, l *life) error {
+	return h.record.Merge(ctx, func(all *record.KeptMachines) { all.Drop(h.SystemID, l.MaasMachine.UID) })
 }

@@ -41,7 +41,7 @@ func (r *Reconciler) leave(
 		if l.maas != nil && l.maas.Device {
 			left.Device = l.maas.SystemID
 		}
-		remembered, err := recorded.Add(ctx, func() bool { return recorded.Leave(left, now) })
+		remembered, err := recorded.Add(ctx, func(all *record.LeftVMs) bool { return all.Leave(left, now) })
 		if err != nil {
 			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
 		}
@@ -76,7 +76,7 @@ func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 	}
 	for i := range now.Items {
 		recorded := r.readable(ctx, &now.Items[i])
-		if recorded == nil || !recorded.MayChangeHost() || !recorded.IsLeft(l.Identity().Hostname) {
+		if recorded == nil || !recorded.MayChangeHost() || !recorded.Left.Has(l.Identity().Hostname) {
 			continue
 		}
 		if left := recorded.Unsettled(); left > 0 {
@@ -96,7 +96,7 @@ func (r *Reconciler) awaitName(ctx context.Context, l *life) error {
 	hostname := l.Identity().Hostname
 	for i := range list.Items {
 		host := &list.Items[i]
-		if recorded := r.readable(ctx, host); recorded == nil || !recorded.HoldsName(hostname) {
+		if recorded := r.readable(ctx, host); recorded == nil || !recorded.Left.HoldName(hostname) {
 			continue
 		}
 		return report.Later(report.CapacityRetry, infrav1.VMHostUnreachableReason, "VM %s of an earlier MaasMachine of this "+

@@ -73,7 +73,7 @@ func (r *Reconciler) endNote(ctx context.Context, l *life, m *maas.Machine) erro
 	by, err := l.Machines.Quarantine.NotedBy(ctx, m.SystemID)
 	name, isOfCluster := strings.CutPrefix(by, l.markOf(""))
 	cluster, unreadable := record.OfCluster(l.MaasCluster)
-	mayBeKept := unreadable != nil || cluster.KeptNamed(m.SystemID) != nil
+	mayBeKept := unreadable != nil || cluster.Kept.Named(m.SystemID) != nil
 	if err != nil || !isOfCluster || mayBeKept || inmaas.IsExcluded(m) {
 		return cmp.Or(err, inmaas.ErrHeld)
 	}
@@ -412,7 +412,7 @@ func (r *Reconciler) bequeaths(l *life) (former string, err error) {
 	if err != nil {
 		return "", err
 	}
-	kept := cluster.KeptNamed(l.record.Excluded)
+	kept := cluster.Kept.Named(l.record.Excluded)
 	if kept == nil || kept.TakenBy != l.MaasMachine.UID {
 		return "", nil
 	}

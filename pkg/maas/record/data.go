@@ -83,7 +83,7 @@ func (d *MachineData) HostOf(name string) string {
 type ClusterData struct {
 	Calls
 	// Kept are machines that wait for the next Machine of their owner.
-	Kept []KeptMachine `json:"kept,omitempty"`
+	Kept KeptMachines `json:"kept,omitempty"`
 	// Published means that MAAS has a DNS record for the endpoint, or may have one.
 	Published bool `json:"published,omitempty"`
 }
@@ -92,7 +92,7 @@ type ClusterData struct {
 type HostData struct {
 	Calls
 	// Left are VMs that may be left there: it could not be asked when their MaasMachines were deleted.
-	Left []LeftVM `json:"left,omitempty"`
+	Left LeftVMs `json:"left,omitempty"`
 }
 
 // RemediationData is what is recorded of a MaasRemediation.

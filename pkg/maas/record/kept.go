@@ -57,18 +57,22 @@ type KeptMachine struct {
 	Unknown `json:"-"`
 }
 
-// KeepMachine records that a machine waits: of its MaasMachine only what the next one, or giving it back, needs. It
-// returns false if the record is full.
-func (d *ClusterData) KeepMachine(m KeptMachine, now time.Time, lasts time.Duration) bool {
-	if d.KeptNamed(m.SystemID) != nil {
-		return true
+// KeptMachines are the machines that a MaasCluster keeps. The reconcilers of its MaasMachines and of what is kept share
+// the list: each method says something of one entry alone, and removes none that has calls of its own.
+type KeptMachines []KeptMachine
+
+// Keep records that a machine waits: of its MaasMachine only what the next one, or giving it back, needs. It returns
+// false if there are too many, or if it is still recorded that the machine waited after an earlier MaasMachine.
+func (k *KeptMachines) Keep(m KeptMachine, now time.Time, lasts time.Duration) bool {
+	if earlier := k.Named(m.SystemID); earlier != nil {
+		return earlier.Machine == m.Machine && !earlier.GivenBack
 	}
-	if len(d.Kept) >= maxKept {
+	if len(*k) >= maxKept {
 		return false
 	}
 	m.Since, m.Until = asStored(now), asStored(now.Add(lasts))
 	m.Labels, m.Annotations, m.Spec = needed(m)
-	d.Kept = append(slices.Clone(d.Kept), m)
+	*k = append(slices.Clone(*k), m)
 	return true
 }
 
@@ -86,16 +90,16 @@ func needed(m KeptMachine) (labels, annotations map[string]string, spec infrav1.
 		only(m.Annotations, infrav1.OwnerIDAnnotation, infrav1.StaticIPAnnotation, infrav1.InterfacesAnnotation), spec
 }
 
-// KeptNamed returns a machine that waits, or nil.
-func (d *ClusterData) KeptNamed(systemID string) *KeptMachine {
-	return list.Find(d.Kept, func(k KeptMachine) bool { return k.SystemID == systemID })
+// Named returns a machine that waits, or nil.
+func (k KeptMachines) Named(systemID string) *KeptMachine {
+	return list.Find(k, func(m KeptMachine) bool { return m.SystemID == systemID })
 }
 
-// TakeKept records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already,
-// or the first that fits; nil if there is none.
-func (d *ClusterData) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
-	waits := func(k KeptMachine) bool { return k.TakenBy == "" && !k.GivenBack && fits(k) }
-	kept := cmp.Or(list.Find(d.Kept, func(k KeptMachine) bool { return k.TakenBy == by }), list.Find(d.Kept, waits))
+// Take records that a MaasMachine takes a machine that waits, and returns that one: the one that it takes already, or
+// the first that fits; nil if there is none.
+func (k KeptMachines) Take(by types.UID, fits func(KeptMachine) bool) *KeptMachine {
+	waits := func(m KeptMachine) bool { return m.TakenBy == "" && !m.GivenBack && fits(m) }
+	kept := cmp.Or(list.Find(k, func(m KeptMachine) bool { return m.TakenBy == by }), list.Find(k, waits))
 	if kept == nil {
 		return nil
 	}
@@ -103,14 +107,22 @@ func (d *ClusterData) TakeKept(by types.UID, fits func(KeptMachine) bool) *KeptM
 	return ptr.To(*kept)
 }
 
-// ReleaseKept records that MAAS is about to be asked to release a machine that is taken: the phase in which it is then.
-// MAAS may remove its mark, and not release it.
-func (d *ClusterData) ReleaseKept(systemID, phase string, now time.Time) {
-	if k := d.KeptNamed(systemID); k != nil {
-		giving := k.giving()
-		giving.Enter(phase, now)
-		k.Giving = &giving
+// takenBy returns a machine that a MaasMachine takes; nil if it takes it no more.
+func (k KeptMachines) takenBy(systemID string, by types.UID) *KeptMachine {
+	return list.Find(k, func(m KeptMachine) bool { return m.SystemID == systemID && m.TakenBy == by })
+}
+
+// Release records that MAAS is about to be asked to release a machine that a MaasMachine takes: the phase in which it
+// is then. MAAS may remove its mark, and not release it. It returns false if the MaasMachine takes it no more.
+func (k KeptMachines) Release(systemID string, by types.UID, phase string, now time.Time) bool {
+	kept := k.takenBy(systemID, by)
+	if kept == nil {
+		return false
 	}
+	giving := kept.giving()
+	giving.Enter(phase, now)
+	kept.Giving = &giving
+	return true
 }
 
 // giving returns the record of the machine's release.
@@ -118,18 +130,36 @@ func (m *KeptMachine) giving() MachineData {
 	return ptr.Deref(m.Giving, MachineData{Storage: m.Storage})
 }
 
-// ReturnKept records that a MaasMachine does not take a machine any more. It is given back if giveBack is set.
-func (d *ClusterData) ReturnKept(systemID string, by types.UID, giveBack bool) {
-	for i := range d.Kept {
-		if k := &d.Kept[i]; k.SystemID == systemID && k.TakenBy == by {
-			k.TakenBy, k.GivenBack = "", k.GivenBack || giveBack
-		}
+// Return records that a MaasMachine, "" for none, does not take a machine any more. It is given back if giveBack is
+// set.
+func (k KeptMachines) Return(systemID string, by types.UID, giveBack bool) {
+	if kept := k.takenBy(systemID, by); kept != nil {
+		kept.TakenBy, kept.GivenBack = "", kept.GivenBack || giveBack
 	}
 }
 
-// DropKept records that a machine does not wait any more.
-func (d *ClusterData) DropKept(systemID string) {
-	d.Kept = slices.DeleteFunc(slices.Clone(d.Kept), func(k KeptMachine) bool { return k.SystemID == systemID })
+// Drop records that a machine does not wait any more for the MaasMachine that takes it. Nothing is asked for that is
+// recorded here, as long as a MaasMachine takes it.
+func (k *KeptMachines) Drop(systemID string, by types.UID) {
+	if kept := k.takenBy(systemID, by); by != "" && kept != nil {
+		*k = slices.DeleteFunc(slices.Clone(*k), func(m KeptMachine) bool { return m.SystemID == systemID })
+	}
+}
+
+// GaveBack records that a machine was given back. What is pending of it goes, so it is for Store alone.
+func (d *ClusterData) GaveBack(systemID string) {
+	d.Kept = slices.DeleteFunc(slices.Clone(d.Kept), func(m KeptMachine) bool { return m.SystemID == systemID })
+}
+
+// Merge stores at once what change does to the machines that are kept, on top of what others have recorded since. It
+// may be called again, with those that are kept then.
+func (r *Cluster) Merge(ctx context.Context, change func(*KeptMachines)) error {
+	return r.merge(ctx, func() { change(&r.Kept) })
+}
+
+// Add is Merge for a further machine, and reports whether it was added: see Record.add.
+func (r *Cluster) Add(ctx context.Context, add func(*KeptMachines) bool) (added bool, err error) {
+	return r.add(ctx, func() bool { return add(&r.Kept) })
 }
 
 var errNotKept = errors.New("the machine is not kept any more")
@@ -144,7 +174,7 @@ func (r *Cluster) Giving(systemID string) (*Machine, error) {
 		if err := read(text, whole); err != nil {
 			return err
 		}
-		if m.kept = whole.KeptNamed(systemID); m.kept == nil {
+		if m.kept = whole.Kept.Named(systemID); m.kept == nil {
 			return errNotKept
 		}
 		m.MachineData = m.kept.giving()

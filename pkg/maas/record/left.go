@@ -3,6 +3,7 @@
 package record
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -39,16 +40,20 @@ type LeftVM struct {
 // is reports whether two are about one VM on one host.
 func (v LeftVM) is(other LeftVM) bool { return v.Hostname == other.Hostname && v.Host == other.Host }
 
-// Leave records that a VM may be left on the host. It returns false if the record is full.
-func (d *HostData) Leave(vm LeftVM, now time.Time) bool {
-	if slices.ContainsFunc(d.Left, vm.is) {
+// LeftVMs are the VMs that may be left on a host. Several reconcilers share the list: each method says something of one
+// entry alone, and removes none.
+type LeftVMs []LeftVM
+
+// Leave records that a VM may be left on the host. It returns false if there are too many.
+func (l *LeftVMs) Leave(vm LeftVM, now time.Time) bool {
+	if slices.ContainsFunc(*l, vm.is) {
 		return true
 	}
-	if len(d.Left) >= maxLeft {
+	if len(*l) >= maxLeft {
 		return false
 	}
 	vm.Since = asStored(now)
-	d.Left = append(slices.Clone(d.Left), vm)
+	*l = append(slices.Clone(*l), vm)
 	return true
 }
 
@@ -58,22 +63,34 @@ func (v LeftVM) IsSpared(why string, namesake bool) bool {
 }
 
 // Spare records why a VM that was left is not deleted. namesake means that there is another one of its name.
-func (d *HostData) Spare(vm LeftVM, why string, namesake bool) {
-	if at := slices.IndexFunc(d.Left, vm.is); at >= 0 {
-		d.Left[at].Spared = brief(why)
-		d.Left[at].Namesakes = d.Left[at].Namesakes || namesake
+func (l LeftVMs) Spare(vm LeftVM, why string, namesake bool) {
+	if at := slices.IndexFunc(l, vm.is); at >= 0 {
+		l[at].Spared = brief(why)
+		l[at].Namesakes = l[at].Namesakes || namesake
 	}
 }
 
-// IsLeft reports whether a VM of a hostname may be left.
-func (d *HostData) IsLeft(hostname string) bool {
-	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname })
+// Has reports whether a VM of a hostname may be left.
+func (l LeftVMs) Has(hostname string) bool {
+	return slices.ContainsFunc(l, func(vm LeftVM) bool { return vm.Hostname == hostname })
 }
 
-// HoldsName reports whether a VM of the name was left that has a device in MAAS: another one would get its addresses.
-func (d *HostData) HoldsName(hostname string) bool {
-	return slices.ContainsFunc(d.Left, func(vm LeftVM) bool { return vm.Hostname == hostname && vm.Device != "" })
+// HoldName reports whether a VM of the name was left that has a device in MAAS: another one would get its addresses.
+func (l LeftVMs) HoldName(hostname string) bool {
+	return slices.ContainsFunc(l, func(vm LeftVM) bool { return vm.Hostname == hostname && vm.Device != "" })
 }
 
-// Settle records that a VM is not left on the host any more.
+// Settle records that a VM is not left on the host any more. A deletion of it that is pending would wait for nobody, so
+// it is for Store alone.
 func (d *HostData) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }
+
+// Merge stores at once what change does to the VMs that may be left, on top of what others have recorded since. It may
+// be called again, with those that are left then.
+func (r *Host) Merge(ctx context.Context, change func(*LeftVMs)) error {
+	return r.merge(ctx, func() { change(&r.Left) })
+}
+
+// Add is Merge for a further VM, and reports whether it was added: see Record.add.
+func (r *Host) Add(ctx context.Context, add func(*LeftVMs) bool) (added bool, err error) {
+	return r.add(ctx, func() bool { return add(&r.Left) })
+}

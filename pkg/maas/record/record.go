@@ -196,9 +196,24 @@ func without(pending []Pending, op Op) []Pending {
 	return slices.DeleteFunc(slices.Clone(pending), func(p Pending) bool { return p.Op == op })
 }
 
-// Store stores at once what change does to the record, and what also does to the object, even if others have changed
-// them. After an error the record in memory is unchanged.
+// Store stores at once what change does to the record, and what also does to the object, also if others have changed
+// the object meanwhile. If they have changed the record, the error is a conflict: what change knows is of before, and
+// would end a call of another manager, or overwrite what became of one. After an error the record in memory is
+// unchanged.
 func (r *Record) Store(ctx context.Context, change func(), also ...func(client.Object)) error {
+	before := r.text()
+	change()
+	err := r.store(ctx, nil, also...)
+	if err != nil {
+		// Otherwise Close would store only half of it: that a call is over, without what it acquired.
+		_ = r.load(before) // It was read before.
+	}
+	return err
+}
+
+// merge stores at once what change does to the record, on top of what others have recorded since. So change must say
+// something of an entry that several reconcilers share, and nothing of a call: see Cluster.Merge and Host.Merge.
+func (r *Record) merge(ctx context.Context, change func()) error {
 	before := r.text()
 	change()
 	err := r.store(ctx, func(now string) error {
@@ -208,9 +223,8 @@ func (r *Record) Store(ctx context.Context, change func(), also ...func(client.O
 			change()
 		}
 		return err
-	}, also...)
+	})
 	if err != nil {
-		// Otherwise Close would store only half of it: that a call is over, without what it acquired.
 		_ = r.load(before) // It was read before.
 	}
 	return err
@@ -224,7 +238,7 @@ func (r *Record) Close(ctx context.Context) error {
 	return r.store(ctx, nil)
 }
 
-// maxConflicts is how often Store and Close retry after a conflict.
+// maxConflicts is how often a change is stored again after a conflict.
 const maxConflicts = 5
 
 // store stores the record in an object that others have changed. If they have changed the record, it calls again with

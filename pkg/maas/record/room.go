@@ -25,10 +25,11 @@ const maxText = 512
 
 func brief(why string) string { return text.OneLine(why, maxText) }
 
-// Add stores at once what add adds to the record, and reports whether it did. It does not if add returns false, if the
-// annotations would get too large, or if Kubernetes refuses them, as policies of others may: the record is full then.
-func (r *Record) Add(ctx context.Context, add func() bool) (added bool, err error) {
-	err = r.Store(ctx, func() {
+// add is merge for what adds an entry to the record, and reports whether it did. It does not if add returns false, if
+// the annotations would get too large, or if Kubernetes refuses them, as policies of others may: the record is full
+// then.
+func (r *Record) add(ctx context.Context, add func() bool) (added bool, err error) {
+	err = r.merge(ctx, func() {
 		before := r.text()
 		if added = add() && r.size() <= maxWithEntries; !added {
 			_ = r.load(before) // It was read before.

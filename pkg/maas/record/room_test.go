@@ -45,7 +45,7 @@ func TestARecordIsFullBeforeKubernetesSaysSo(t *testing.T) {
 			b.must(r.Write(t.Context(), func(o client.Object) { o.SetAnnotations(m.Annotations) }))
 			kept := 0
 			for i := range 60 {
-				added, err := r.Add(t.Context(), func() bool { return r.KeepMachine(server(i), time.Now(), time.Hour) })
+				added, err := r.Add(t.Context(), func(k *KeptMachines) bool { return k.Keep(server(i), time.Now(), time.Hour) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,15 +71,15 @@ func TestTheTextsOfEntriesAreBounded(t *testing.T) {
 	var d HostData
 	for i := range maxLeft {
 		vm := LeftVM{Hostname: fmt.Sprintf("%063d", i), OwnerID: strings.Repeat("o", 13), Namespace: strings.Repeat("n", 63), Machine: strings.Repeat("m", 253), Host: "lxdhost:a/b"}
-		d.Leave(vm, time.Now())
-		d.Spare(vm, long, false)
+		d.Left.Leave(vm, time.Now())
+		d.Left.Spare(vm, long, false)
 		if !d.Left[i].IsSpared(long, false) || d.Left[i].IsSpared("another", false) {
 			t.Fatal("it is not known why it is kept")
 		}
 	}
 	var c ClusterData
 	for i := range maxKept {
-		c.KeepMachine(KeptMachine{SystemID: fmt.Sprint(i)}, time.Now(), time.Hour)
+		c.Kept.Keep(KeptMachine{SystemID: fmt.Sprint(i)}, time.Now(), time.Hour)
 		(&Machine{kept: &c.Kept[i]}).Explain("Reason", long)
 	}
 	if size := max(len(write(d)), len(write(c))); size > apivalidation.TotalAnnotationSizeLimitB {
@@ -122,7 +122,7 @@ func TestWhatKubernetesRefusesIsNotAdded(t *testing.T) {
 				return tc.answer
 			}})
 			r, _ := b.openCluster()
-			added, err := r.Add(t.Context(), func() bool { return r.KeepMachine(server(1), time.Now(), time.Hour) })
+			added, err := r.Add(t.Context(), func(k *KeptMachines) bool { return k.Keep(server(1), time.Now(), time.Hour) })
 			if added || (err != nil) != tc.fails || len(r.Kept) != 0 {
 				t.Errorf("added: %v, %v, %d in the record", added, err, len(r.Kept))
 			}
@@ -137,7 +137,7 @@ func TestGivingBackIsRecordedWhereTheMachineIsKept(t *testing.T) {
 	for i := range 2 {
 		one := server(i)
 		one.Storage = &StorageLayout{SystemID: one.SystemID}
-		if added, err := whole.Add(t.Context(), func() bool { return whole.KeepMachine(one, time.Now(), time.Hour) }); err != nil || !added {
+		if added, err := whole.Add(t.Context(), func(k *KeptMachines) bool { return k.Keep(one, time.Now(), time.Hour) }); err != nil || !added {
 			t.Fatal(added, err)
 		}
 	}
@@ -147,7 +147,13 @@ func TestGivingBackIsRecordedWhereTheMachineIsKept(t *testing.T) {
 	if err != nil || giving.StorageOn("id1") == nil {
 		t.Fatal(giving, err)
 	}
-	b.must(other.Store(t.Context(), func() { other.DropKept("id0") }))
+	b.must(other.Store(t.Context(), func() { other.GaveBack("id0") }))
+	if err := giving.Store(t.Context(), func() { giving.Excluded = "id1" }); !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v, want a conflict: others have changed the record", err)
+	}
+	whole, _ = b.openCluster()
+	giving, err = whole.Giving("id1")
+	b.must(err)
 	b.must(giving.Store(t.Context(), func() { giving.Excluded = "id1" }))
 	whole, _ = b.openCluster()
 	giving, err = whole.Giving("id1")
@@ -155,8 +161,11 @@ func TestGivingBackIsRecordedWhereTheMachineIsKept(t *testing.T) {
 		t.Errorf("%+v, %v; kept: %d", giving.MachineData, err, len(whole.Kept))
 	}
 	other, _ = b.openCluster()
-	b.must(other.Store(t.Context(), func() { other.DropKept("id1") }))
+	b.must(other.Store(t.Context(), func() { other.GaveBack("id1") }))
 	if err := giving.Store(t.Context(), func() { giving.Enter("releasing", time.Now()) }); err == nil {
 		t.Error("what is not kept any more is given back")
+	}
+	if _, err := other.Giving("id1"); err == nil {
+		t.Error("what is not kept any more has a record")
 	}
 }

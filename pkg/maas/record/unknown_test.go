@@ -63,7 +63,7 @@ func TestWhatALaterManagerRecordedGoesWithItsEntry(t *testing.T) {
 	}
 	m.Done(Deploy)
 	m.Storage = nil
-	c.DropKept("a")
+	c.GaveBack("a")
 	h.Settle(LeftVM{Hostname: "vm", Host: "1/a"})
 	if text := write(m) + write(c) + write(h); text != "" {
 		t.Errorf("left: %s", text)
