@@ -60,7 +60,7 @@ func (s *Sending) RoundTrip(base http.RoundTripper, request *http.Request) (*htt
 	return response, nil
 }
 
-func (s *Sending) isOver() bool { return !s.before.IsZero() && time.Now().After(s.before) }
+func (s *Sending) isOver() bool { return !s.before.IsZero() && Passed(s.before) }
 
 // giveUp prevents the request from being sent, unless it is already on its way.
 func (s *Sending) giveUp() {

@@ -71,11 +71,10 @@ type turnKey struct{}
 
 // asks allows changes, for a while, of what LXD is asked for now.
 func (t *turn) asks() error {
-	now := time.Now()
-	if !t.begin.IsZero() && now.After(t.begin) {
+	if !t.begin.IsZero() && guard.Passed(t.begin) {
 		return guard.ErrTooLate
 	}
-	t.begin, t.before = time.Time{}, now.Add(t.within)
+	t.begin, t.before = time.Time{}, time.Now().Add(t.within)
 	if !t.end.IsZero() && t.end.Before(t.before) {
 		t.before = t.end
 	}

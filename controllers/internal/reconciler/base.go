@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -52,6 +53,6 @@ const LookLasts = 5 * time.Second
 
 // LookBegins begins such a look; late reports whether that is too long ago by now.
 func (b *Base) LookBegins() (late func() bool) {
-	began := b.Clock.Now().Round(0) // Not the monotonic clock, which stands still while the computer is suspended.
-	return func() bool { return b.Clock.Now().Round(0).Sub(began) > LookLasts }
+	began := b.Clock.Now()
+	return func() bool { return guard.Elapsed(began, b.Clock.Now()) > LookLasts }
 }
