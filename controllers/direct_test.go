@@ -475,6 +475,49 @@ func TestALostDeletionOfAVMHoldsItsName(t *testing.T) {
 	}
 }
 
+// unstarted loses what starts a VM, before it takes effect, until it is over.
+func unstarted(over *atomic.Bool) func(http.Handler) http.Handler {
+	return func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/state") && !over.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			lxd.ServeHTTP(w, r)
+		})
+	}
+}
+
+// A start that was lost may come late, and would start the VM of the next MaasMachine of the name, before its host is
+// recorded: the MaasMachine stays until the settle time is over.
+func TestALostStartOfAVMHoldsItsName(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	var over atomic.Bool
+	w := newWorld(t, withLXDHosts, func(w *world) { w.settleTime = time.Hour })
+	w.addLXDHost(server.Behind(t, unstarted(&over)), "host-a", "zone-a")
+	w.provisionedCluster()
+	m := w.newMachine("cp-0", true, vm)
+	w.eventually(m, "whose start is lost", func() bool { return recorded(t, m).IsPending(record.StartVM) })
+	if rec := recorded(t, m); rec.Runs == "" || m.Spec.SystemID == "" {
+		t.Errorf("it is started before it is recorded where it runs: %+v", rec)
+	}
+	w.beginDeletion(m)
+	w.eventually(m, "waiting for what its host may still do", func() bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.VerifyingVMReason
+	})
+	if w.deviceOf(m) == nil || len(server.VMs(t)) != 1 {
+		t.Errorf("MAAS has %v, LXD %v", w.devices(), server.VMs(t))
+	}
+	over.Store(true)
+	w.changeRecord(m, func(d *record.MachineData) { // As if that had been so long ago.
+		d.Pending = []record.Pending{{Op: record.StartVM, At: metav1.NewTime(time.Now().Add(-2 * time.Hour))}}
+	})
+	w.goes(m)
+	if len(w.devices())+len(server.VMs(t)) > 0 {
+		t.Errorf("MAAS has %v, LXD %v", w.devices(), server.VMs(t))
+	}
+}
+
 // While a VM that was left may still be deleted on its host, no other one of its name is made there.
 func TestNoVMIsMadeWhileOneOfItsNameMayBeDeleted(t *testing.T) {
 	t.Parallel()

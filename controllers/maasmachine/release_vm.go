@@ -206,11 +206,10 @@ func awaitHosts(l *life) outcome {
 	}
 	if left := l.record.Unsettled(); left > 0 {
 		return report.Wait(min(left, report.CapacityRetry), infrav1.VerifyingVMReason,
-			"the response to a call that stops or deletes VM %s was lost; "+
+			"the response to a call that starts, stops or deletes VM %s was lost; "+
 				"waiting, because its host may still do it, and would hit the next VM of the name", l.Identity().Hostname)
 	}
-	l.record.Done(record.StopVM)
-	l.record.Done(record.DeleteVM)
+	l.record.HostsSettled()
 	return proceed
 }
 

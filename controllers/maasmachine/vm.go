@@ -13,6 +13,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
 // vmMaxAge is how old what a host shows of a VM may be. Nothing tells when it changes: a VM is looked at as often.
@@ -64,15 +65,22 @@ func (r *Reconciler) lostDevice(ctx context.Context, l *life) (outcome, error) {
 		l.MaasMachine.Spec.SystemID, vm.Hostname, vm.Host), nil
 }
 
-// start starts a VM that was made stopped. Its host is recorded by then: it is started on no other one.
+// start starts a VM that was made stopped. Its host is recorded by then: it is started on no other one. The start is
+// recorded, too, on the unchanged object: it would start the next VM of the name, were it done when this one is gone.
 func (r *Reconciler) start(ctx context.Context, l *life) (outcome, error) {
-	if l.record.Runs == "" || wasProvisioned(l.MaasMachine) || l.maas.PowerState == maas.PowerOn {
+	if l.record.Runs == "" {
 		return proceed, nil
 	}
-	if err := r.stillWanted(ctx, l); err != nil {
-		return proceed, err
+	if l.maas.PowerState == maas.PowerOn && l.record.Unsettled() == 0 {
+		l.record.Done(record.StartVM)
 	}
-	if err := l.Machines.LXD().Start(ctx, l.vmOn(l.maas)); err != nil {
+	if wasProvisioned(l.MaasMachine) || l.maas.PowerState == maas.PowerOn {
+		return proceed, nil
+	}
+	err := l.record.OnHost(ctx, record.StartVM, func(ctx context.Context, permit maas.VMPermit) error {
+		return l.Machines.LXD().Start(ctx, permit, l.vmOn(l.maas))
+	})
+	if err != nil {
 		return proceed, err
 	}
 	now := *l.maas

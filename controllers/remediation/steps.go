@@ -432,8 +432,7 @@ func (r *Reconciler) request(ctx context.Context, s *subject) (outcome, error) {
 		return proceed, err
 	}
 	goal, reason := s.goal()
-	op, do := s.order(goal == maas.PowerOn)
-	err := s.switched.Call(ctx, op, do)
+	op, err := s.order(ctx, goal == maas.PowerOn)
 	switch {
 	case err == nil:
 		return s.waiting(infrav1.PowerCycledCondition, reason, "machine %s is being switched %s", s.found.SystemID, goal)
@@ -447,24 +446,27 @@ func (r *Reconciler) request(ctx context.Context, s *subject) (outcome, error) {
 		maas.Message(err))
 }
 
-// order returns the operation that switches the machine, and its request.
-func (s *subject) order(on bool) (record.Op, func(context.Context, maas.Permit) error) {
-	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
-	switch {
-	case on:
-		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
-	case s.found.Device:
-		op = record.StopVM // A late one would hit the next VM of the name.
-	}
-	return op, func(ctx context.Context, permit maas.Permit) error {
-		if s.found.Device {
-			return s.inMAAS.Machines.LXD().SwitchVM(ctx, permit, s.vm(), on)
+// order has the machine switched, and returns the operation that does it.
+func (s *subject) order(ctx context.Context, on bool) (record.Op, error) {
+	if s.found.Device { // A late one would hit the next VM of the name.
+		op := record.StopVM
+		if on {
+			op = record.StartVM
 		}
+		return op, s.switched.OnHost(ctx, op, func(ctx context.Context, permit maas.VMPermit) error {
+			return s.inMAAS.Machines.LXD().SwitchVM(ctx, permit, s.vm(), on)
+		})
+	}
+	op, do := record.PowerOff, s.inMAAS.Inventory.Client().PowerOffMachine
+	if on {
+		op, do = record.PowerOn, s.inMAAS.Inventory.Client().PowerOnMachine
+	}
+	return op, s.switched.Call(ctx, op, func(ctx context.Context, permit maas.Permit) error {
 		_, err := s.inMAAS.Inventory.Change(s.found.SystemID, func(*maas.Client) (*maas.Machine, error) {
 			return do(ctx, permit, s.found.SystemID, comment)
 		})
 		return err
-	}
+	})
 }
 
 // recovery gives the Node time to be healthy after a power cycle.

@@ -113,7 +113,7 @@ func TestTheLifeOfAClone(t *testing.T) {
 			t.Errorf("%s: the VM is there, and the error is %v", what, err)
 		}
 	}
-	b.counted("Start", callsOfSwitching, func() error { return b.host.Start(t.Context(), "vm", ours) })
+	b.counted("Start", callsOfSwitching, func() error { return b.host.Start(t.Context(), "vm", ours, time.Time{}) })
 	seed, err := os.ReadFile(filepath.Join(b.daemon.Dir(), "virtual-machines", project+"_vm", "config.iso"))
 	b.must(err)
 	for _, want := range s.Config {

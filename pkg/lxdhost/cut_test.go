@@ -95,7 +95,7 @@ func TestDeleteIsResumedWhereverItWasCutOff(t *testing.T) {
 	cases(t, writesOfDeleteRunning, func(t *testing.T, name string, change middleware, seen func() int) {
 		b := b.in(t)
 		b.create(spec(name))
-		b.must(b.host.Start(t.Context(), name, ours))
+		b.must(b.host.Start(t.Context(), name, ours, time.Time{}))
 		b.interruptDelete(name, change, seen)
 	})
 }
@@ -143,7 +143,7 @@ func TestAnOperationThatCannotBeFollowed(t *testing.T) {
 				}
 			}
 			follow("clone", func() error { return b.clone(b.host, spec(name)) })
-			follow("start", func() error { return b.host.Start(t.Context(), name, ours) })
+			follow("start", func() error { return b.host.Start(t.Context(), name, ours, time.Time{}) })
 			follow("stop", func() error { return b.host.Stop(t.Context(), name, ours, time.Time{}) })
 			follow("delete", func() error { return b.host.Delete(t.Context(), name, ours, time.Time{}) })
 			b.wantGone(name)
@@ -227,9 +227,9 @@ func TestAnotherClientIsFaster(t *testing.T) {
 	first(create)
 	b.create(spec("ours"))
 
-	start := func() { must(direct.Start(t.Context(), "ours", ours)) }
+	start := func() { must(direct.Start(t.Context(), "ours", ours, time.Time{})) }
 	first(start)
-	must(b.host.Start(t.Context(), "ours", ours))
+	must(b.host.Start(t.Context(), "ours", ours, time.Time{}))
 
 	first(func() { must(direct.Stop(t.Context(), "ours", ours, time.Time{})) })
 	must(b.host.Stop(t.Context(), "ours", ours, time.Time{}))
@@ -263,7 +263,7 @@ func TestDeleteReadsTheMarksAgain(t *testing.T) {
 	b := newBed(t)
 	direct := b.connect(b.direct)
 	b.create(withDisk("vm"))
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		stopped := httptest.NewRecorder()
 		lxd.ServeHTTP(stopped, r)
@@ -291,7 +291,7 @@ func TestWithoutAnAnswerInTime(t *testing.T) {
 		"read":   func() error { _, err := hasty.read(t.Context()); return err },
 		"List":   func() error { _, err := hasty.List(t.Context()); return err },
 		"Clone":  func() error { return b.clone(&hasty, spec("other")) },
-		"Start":  func() error { return hasty.Start(t.Context(), "vm", ours) },
+		"Start":  func() error { return hasty.Start(t.Context(), "vm", ours, time.Time{}) },
 		"Stop":   func() error { return hasty.Stop(t.Context(), "vm", ours, time.Time{}) },
 		"Delete": func() error { return hasty.Delete(t.Context(), "vm", ours, time.Time{}) },
 	} {

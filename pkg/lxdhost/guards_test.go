@@ -140,14 +140,14 @@ func TestNothingIsChangedOnWhatWasSeenTooLongAgo(t *testing.T) {
 	wantKind(t, b.clone(b.host, withDisk("half")), KindUnreachable)
 	b.between.set(nil)
 	b.create(spec("running"))
-	b.must(b.host.Start(t.Context(), "running", ours))
+	b.must(b.host.Start(t.Context(), "running", ours, time.Time{}))
 	b.foreign(b.server, "unmarked", nil)
 	paused := *b.host
 	paused.sendWithin = time.Nanosecond
 	for name, do := range map[string]func() error{
 		"Clone":                    func() error { return b.clone(&paused, spec("new")) },
 		"Clone, its further disks": func() error { return b.clone(&paused, withDisk("half")) },
-		"Start":                    func() error { return paused.Start(t.Context(), "stopped", ours) },
+		"Start":                    func() error { return paused.Start(t.Context(), "stopped", ours, time.Time{}) },
 		"Stop":                     func() error { return paused.Stop(t.Context(), "running", ours, time.Time{}) },
 		"Adopt": func() error {
 			return paused.Adopt(t.Context(), "unmarked", ours, []string{DeriveMAC("foreign", "unmarked").String()})
@@ -319,12 +319,12 @@ func TestAVMThatWasMadeAnewIsNotChanged(t *testing.T) {
 			b := b.in(t)
 			name := strings.ReplaceAll(name, " ", "-")
 			b.create(spec(name))
-			b.must(b.host.Start(t.Context(), name, ours))
+			b.must(b.host.Start(t.Context(), name, ours, time.Time{}))
 			direct := b.connect(b.direct)
 			change, seen := forgetting(func() {
 				b.must(direct.Delete(t.Context(), name, ours, time.Time{}))
 				b.must(b.clone(direct, spec(name)))
-				b.must(direct.Start(t.Context(), name, ours))
+				b.must(direct.Start(t.Context(), name, ours, time.Time{}))
 			})
 			b.between.set(change)
 			err := do(name)
@@ -350,7 +350,7 @@ func wantFollowing(t *testing.T, err error) {
 func TestAVMThatWasMadeAnewBeforeItsDeletionIsAnother(t *testing.T) {
 	b := newBed(t)
 	b.create(withDisk("vm"))
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	direct := b.connect(b.direct)
 	change, seen := atNth(isWait, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		lxd.ServeHTTP(w, r) // The stop is known to be done.
@@ -370,12 +370,12 @@ func TestAVMThatWasMadeAnewBeforeItsDeletionIsAnother(t *testing.T) {
 func TestARunningVMIsDeletedAsItWasProven(t *testing.T) {
 	b := newBed(t)
 	b.create(spec("vm"))
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	direct := b.connect(b.direct)
 	change, seen := atNth(isWrite, 1, false, func(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 		b.must(direct.Delete(t.Context(), "vm", ours, time.Time{}))
 		b.must(b.clone(direct, spec("vm")))
-		b.must(direct.Start(t.Context(), "vm", ours))
+		b.must(direct.Start(t.Context(), "vm", ours, time.Time{}))
 		lxd.ServeHTTP(w, r)
 	})
 	b.between.set(change)
@@ -392,7 +392,7 @@ func TestADeletionGoesOnWhereItEnded(t *testing.T) {
 	b := newBed(t)
 	for _, name := range []string{"runs", "stops"} {
 		b.create(spec(name))
-		b.must(b.host.Start(t.Context(), name, ours))
+		b.must(b.host.Start(t.Context(), name, ours, time.Time{}))
 		change, _ := atNth(isWrite, 2, true, cutBefore)
 		b.between.set(change)
 		wantFollowing(t, b.host.Delete(t.Context(), name, ours, time.Time{}))
@@ -412,9 +412,10 @@ func TestADeletionGoesOnWhereItEnded(t *testing.T) {
 func TestNothingIsChangedThatIsSeenTooLate(t *testing.T) {
 	b := newBed(t)
 	b.create(spec("vm"))
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	late := time.Now().Add(-time.Second)
 	for name, do := range map[string]func() error{
+		"Start":  func() error { return b.host.Start(t.Context(), "vm", ours, late) },
 		"Stop":   func() error { return b.host.Stop(t.Context(), "vm", ours, late) },
 		"Delete": func() error { return b.host.Delete(t.Context(), "vm", ours, late) },
 	} {
@@ -438,7 +439,7 @@ func TestNothingIsChangedThatIsSeenTooLate(t *testing.T) {
 func TestALostStopOrDeletionMayFollow(t *testing.T) {
 	b := newBed(t)
 	b.create(withDisk("vm"))
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	for _, step := range []struct {
 		name  string
 		write int

@@ -64,7 +64,7 @@ func TestTheLifeOfAVM(t *testing.T) {
 	}
 	b.counted("Find", callsOfNothingToDo, func() error { return b.host.Find(t.Context(), "vm", ours) })
 	for _, calls := range []int{callsOfSwitching, callsOfNothingToDo} {
-		b.counted("Start", calls, func() error { return b.host.Start(t.Context(), "vm", ours) })
+		b.counted("Start", calls, func() error { return b.host.Start(t.Context(), "vm", ours, time.Time{}) })
 	}
 	want := VM{Name: "vm", Marks: ours, State: StateRunning}
 	b.counted("List", callsOfList, func() error {
@@ -83,11 +83,11 @@ func TestTheLifeOfAVM(t *testing.T) {
 	for _, calls := range []int{callsOfDeleteStopped, callsOfNothingToDo} {
 		b.counted("Delete", calls, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
 	}
-	wantKind(t, b.host.Start(t.Context(), "vm", ours), KindNotFound)
+	wantKind(t, b.host.Start(t.Context(), "vm", ours, time.Time{}), KindNotFound)
 	wantKind(t, b.host.Stop(t.Context(), "vm", ours, time.Time{}), KindNotFound)
 
 	b.create(s)
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	b.counted("Delete of a running VM", callsOfDeleteRunning, func() error { return b.host.Delete(t.Context(), "vm", ours, time.Time{}) })
 	if vm := b.instance("vm"); vm != nil {
 		t.Errorf("it is still there: %+v", vm)
@@ -193,7 +193,7 @@ func TestARestrictedProjectAllowsAManagedBridge(t *testing.T) {
 	if vm := b.create(s); macs(vm)[nicDevice] != s.MAC.String() {
 		t.Errorf("it is %+v", vm)
 	}
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
 }
 
@@ -222,11 +222,11 @@ func TestWhatIsNotOursIsNotChanged(t *testing.T) {
 		s := spec(name)
 		s.Marks, s.MAC = marks, DeriveMAC("new", name)
 		wantKind(t, b.clone(b.host, s), KindConflict)
-		wantKind(t, b.host.Start(t.Context(), name, marks), KindConflict)
+		wantKind(t, b.host.Start(t.Context(), name, marks, time.Time{}), KindConflict)
 		wantKind(t, b.host.Stop(t.Context(), name, marks, time.Time{}), KindConflict)
 		wantKind(t, b.host.Delete(t.Context(), name, marks, time.Time{}), KindConflict)
 		for _, none := range []Marks{{}, {Owner: ours.Owner}, {Machine: ours.Machine}} {
-			wantKind(t, b.host.Start(t.Context(), name, none), KindInvalid)
+			wantKind(t, b.host.Start(t.Context(), name, none, time.Time{}), KindInvalid)
 			wantKind(t, b.host.Stop(t.Context(), name, none, time.Time{}), KindInvalid)
 			wantKind(t, b.host.Delete(t.Context(), name, none, time.Time{}), KindInvalid)
 		}
@@ -261,7 +261,7 @@ func TestFurtherDisks(t *testing.T) {
 	if got, want := allocatedDisk(instances)[pool], int64(64+2+3)<<20; got != want {
 		t.Errorf("%d bytes are allocated, want %d", got, want)
 	}
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	b.must(b.host.Delete(t.Context(), "vm", ours, time.Time{}))
 	if left := b.volumes(); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -272,7 +272,7 @@ func TestFurtherDisks(t *testing.T) {
 		StorageVolumePut: api.StorageVolumePut{Config: map[string]string{"size": "1048576"}},
 	}))
 	wantKind(t, b.clone(b.host, s), KindVolume)
-	b.must(b.host.Start(t.Context(), "vm", ours))
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
 	wantKind(t, b.host.Delete(t.Context(), "vm", ours, time.Time{}), KindVolume)
 	if vm := b.instance("vm"); vm == nil || !isRunning(vm) {
 		t.Errorf("the VM, which names the volume, is %+v", vm)

@@ -10,14 +10,15 @@ import (
 )
 
 // Start starts a VM that carries the marks. One that runs is not changed: GET /1.0/instances/NAME, PUT
-// instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, or one of the
-// connection or of LXD.
-func (h *Host) Start(ctx context.Context, name string, marks Marks) error {
-	return h.power(ctx, "start", "starting the VM ", name, marks, isRunning, time.Time{})
+// instances/NAME/state, GET operations/ID/wait. The error is an *Error: KindNotFound, KindConflict, KindTooLate, or one
+// of the connection or of LXD. sendBefore and Error.Sent are as for Delete: LXD takes no condition for it, and a late
+// one starts the next VM of the name.
+func (h *Host) Start(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
+	return h.power(ctx, "start", "starting the VM ", name, marks, isRunning, sendBefore)
 }
 
 // Stop cuts the power of a VM that carries the marks, with the same calls and errors as Start. One that is stopped is
-// not changed. sendBefore and Error.Sent are as for Delete.
+// not changed.
 func (h *Host) Stop(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
 	return h.power(ctx, "stop", "stopping the VM ", name, marks, isStopped, sendBefore)
 }

@@ -37,11 +37,12 @@ type Composer interface {
 
 // VMs are those that a Composer has made, or may have.
 type VMs interface {
-	// Start starts a VM that Compose has left stopped, on the host in VM.HostRef. One that runs is not changed.
-	Start(ctx context.Context, vm VM) error
+	// Start starts a VM that Compose has left stopped, on the host in VM.HostRef. One that runs is not changed. A late
+	// call would start the next VM of its name.
+	Start(ctx context.Context, permit maas.VMPermit, vm VM) error
 	// Stop cuts the power of a VM that MAAS does not switch, on the host in VM.HostRef. A late call would stop the next
-	// VM of its name; that is started again.
-	Stop(ctx context.Context, permit maas.Permit, vm VM) error
+	// VM of its name.
+	Stop(ctx context.Context, permit maas.VMPermit, vm VM) error
 	// Observe returns what the host in VM.HostRef shows of a VM that MAAS does not switch, as seen at most maxAge ago.
 	Observe(ctx context.Context, vm VM, maxAge time.Duration) (Seen, error)
 	// Forget removes from MAAS what it has of a VM that no host has any more, after VM.HostFirst. mark is the agent

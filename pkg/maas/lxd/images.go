@@ -157,21 +157,23 @@ func (s *VMSpec) cards() []Device {
 	return s.Devices
 }
 
-// Start starts a VM on the host in VM.HostRef. One that runs is not changed. A late call starts a VM that is to run.
-func (i *images) Start(ctx context.Context, vm VM) error {
+// Start starts a VM on the host in VM.HostRef. One that runs is not changed.
+func (i *images) Start(ctx context.Context, permit maas.VMPermit, vm VM) error {
+	if !permit.IsGiven() {
+		return errNoPermit
+	}
 	return i.on(ctx, vm, func(_ *HostObject, server *lxdhost.Host) error {
-		return server.Start(ctx, vm.Hostname, vm.Marks)
+		return server.Start(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
 	})
 }
 
 // Stop cuts the power of a VM on the host in VM.HostRef. One that is stopped is not changed.
-func (i *images) Stop(ctx context.Context, permit maas.Permit, vm VM) error {
-	sendBefore, given := permit.SendBefore()
-	if !given {
+func (i *images) Stop(ctx context.Context, permit maas.VMPermit, vm VM) error {
+	if !permit.IsGiven() {
 		return errNoPermit
 	}
 	return i.on(ctx, vm, func(_ *HostObject, server *lxdhost.Host) error {
-		return server.Stop(ctx, vm.Hostname, vm.Marks, sendBefore)
+		return server.Stop(ctx, vm.Hostname, vm.Marks, permit.SendBefore())
 	})
 }
 

@@ -185,7 +185,7 @@ func TestTheLifeOfAVMFromAnImage(t *testing.T) {
 	if vm.SystemID != device.SystemID || vm.HostRef != "lxdhost:ns/lxd-a" || b.seen(vm) != lxdhost.StateStopped {
 		t.Errorf("the VM is %+v (%s), the device %+v", vm, b.seen(vm), device)
 	}
-	b.counted("Start", callsToStart, func() error { return b.Start(t.Context(), vm) })
+	b.counted("Start", callsToStart, func() error { return b.Start(t.Context(), maas.UnrecordedVM("a test"), vm) })
 	// It was read last before it was started.
 	if now, err := b.Observe(t.Context(), vm, time.Hour); err != nil || now.State != lxdhost.StateRunning {
 		t.Errorf("the VM is %+v (%v)", now, err)

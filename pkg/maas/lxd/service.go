@@ -152,9 +152,9 @@ func (s *Service) DeleteVM(ctx context.Context, permit maas.VMPermit, vm VM) err
 }
 
 // SwitchVM switches a VM on or off that MAAS does not switch.
-func (s *Service) SwitchVM(ctx context.Context, permit maas.Permit, vm VM, on bool) error {
+func (s *Service) SwitchVM(ctx context.Context, permit maas.VMPermit, vm VM, on bool) error {
 	if on {
-		return s.Start(ctx, vm)
+		return s.Start(ctx, permit, vm)
 	}
 	return s.Stop(ctx, permit, vm)
 }

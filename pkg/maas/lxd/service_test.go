@@ -49,9 +49,9 @@ func (h *hosts) Adopt(context.Context, VM, []string, []string) (string, *Host, e
 	return "", nil, errors.ErrUnsupported
 }
 
-func (h *hosts) Stop(context.Context, maas.Permit, VM) error { return nil }
+func (h *hosts) Stop(context.Context, maas.VMPermit, VM) error { return nil }
 
-func (h *hosts) Start(context.Context, VM) error { return nil }
+func (h *hosts) Start(context.Context, maas.VMPermit, VM) error { return nil }
 
 func (h *hosts) Observe(context.Context, VM, time.Duration) (Seen, error) { return Seen{}, nil }
 

@@ -85,9 +85,9 @@ func (f *region) Decompose(context.Context, maas.VMPermit, lxd.VM) error { retur
 
 func (f *region) Project(context.Context, lxd.Host) (string, error) { return "", nil }
 
-func (f *region) Stop(context.Context, maas.Permit, lxd.VM) error { return nil }
+func (f *region) Stop(context.Context, maas.VMPermit, lxd.VM) error { return nil }
 
-func (f *region) Start(context.Context, lxd.VM) error { return nil }
+func (f *region) Start(context.Context, maas.VMPermit, lxd.VM) error { return nil }
 
 func (f *region) Observe(context.Context, lxd.VM, time.Duration) (lxd.Seen, error) {
 	return lxd.Seen{}, nil

@@ -210,9 +210,14 @@ func (c *Calls) Reclaim() {
 	}
 }
 
-// MayChangeHost reports whether a call is pending that may stop or delete a VM on its host.
+// MayChangeHost reports whether a call is pending that may start, stop or delete a VM on its host.
 func (c *Calls) MayChangeHost() bool {
 	return slices.ContainsFunc(c.Pending, func(p Pending) bool { return p.Op.isOnHost() })
+}
+
+// HostsSettled removes the pending calls that start, stop or delete a VM on its host, whose time is over.
+func (c *Calls) HostsSettled() {
+	c.Pending = slices.DeleteFunc(slices.Clone(c.Pending), func(p Pending) bool { return p.Op.isOnHost() })
 }
 
 // IsPending reports whether the outcome of a call is not known.

@@ -29,7 +29,7 @@ func lose(context.Context, maas.Permit) error { return errLost }
 
 // everyOp are all operations that are recorded.
 var everyOp = []Op{
-	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, StopVM, DeleteVM,
+	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, StartVM, StopVM, DeleteVM,
 	Storage, Link, Bridge, Arrange, Deploy, Annotate,
 	PowerOff, PowerOn, Abort, Rescue, Release, Quarantine, Exclude, Publish,
 }
@@ -221,9 +221,9 @@ func TestACallThatNeverEndsIsGivenUpAfterTheGrace(t *testing.T) {
 	})
 }
 
-// A VM that is made meanwhile could have the name, and the marks, of the one that is stopped or deleted late.
-func TestNothingIsAcquiredWhileAHostMayStopOrDeleteAVM(t *testing.T) {
-	for _, pending := range []Op{StopVM, DeleteVM} {
+// A VM that is made meanwhile could have the name, and the marks, of the one that is started, stopped or deleted late.
+func TestNothingIsAcquiredWhileAHostMayChangeAVM(t *testing.T) {
+	for _, pending := range []Op{StartVM, StopVM, DeleteVM} {
 		t.Run(string(pending), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBed(t, interceptor.Funcs{})
@@ -276,7 +276,7 @@ func TestAManagerThatStoodStillChangesNoVMOfALaterObject(t *testing.T) {
 	b.must(b.client.Delete(t.Context(), m.DeepCopy()))
 	anew := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: "another"}}
 	b.must(b.client.Create(t.Context(), anew))
-	for _, op := range []Op{StopVM, DeleteVM} {
+	for _, op := range []Op{StartVM, StopVM, DeleteVM} {
 		err := r.OnHost(t.Context(), op, func(context.Context, maas.VMPermit) error { t.Errorf("%s was sent", op); return nil })
 		if err == nil || len(b.now().Annotations) > 0 {
 			t.Errorf("%s: %v; the later one has %v", op, err, b.now().Annotations)

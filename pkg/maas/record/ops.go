@@ -35,15 +35,17 @@ const Unreserve Op = "unreserve"
 // come, the record is not trusted, and the cluster does not go.
 const Publish Op = "publish"
 
-// Operations that stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM that
-// has the name then, which has the same marks if it is of a later object of the same name.
+// Operations that start, stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM
+// that has the name then, which has the same marks if it is of a later object of the same name.
 const (
+	StartVM  Op = "start-vm"
 	StopVM   Op = "stop-vm"
 	DeleteVM Op = "delete-vm"
 )
 
 // Operations that change a bare-metal machine. A late one could hit the machine when it is back in the pool, or another
-// user's. PowerOff and PowerOn in a remediation are for VMs, too: a late one would stop or restart a machine that runs.
+// user's. PowerOff and PowerOn in a remediation are for VMs that MAAS switches, too: a late one would stop or restart a
+// machine that runs.
 const (
 	Storage  Op = "storage"
 	Link     Op = "link"
@@ -67,7 +69,7 @@ func (o Op) acquires() bool {
 }
 
 // isOnHost reports whether a late call would hit the VM that has the name then.
-func (o Op) isOnHost() bool { return o == StopVM || o == DeleteVM }
+func (o Op) isOnHost() bool { return o == StartVM || o == StopVM || o == DeleteVM }
 
 // switches reports whether MAAS has a BMC do what is asked for, and answers when that is done. A deployment switches
 // power after its answer, while the machine is Deploying; a machine that is taken over is off.
@@ -80,7 +82,7 @@ type Repeatable string
 
 const (
 	// ChangeVM is any change of a VM's machine in MAAS: nobody else gets it, and MAAS does not reuse its system id. It
-	// does not stop or delete the VM: see Record.OnHost.
+	// does not start, stop or delete the VM on its host: see Record.OnHost.
 	ChangeVM Repeatable = "a VM's system id is never given again"
 	// DropEndpoint deletes the DNS record of an endpoint. MAAS does not reuse its id.
 	DropEndpoint Repeatable = "the endpoint's name is the cluster's alone"

@@ -145,7 +145,7 @@ func (r *Record) LetGo(
 		also...)
 }
 
-// OnHost is Call for what stops or deletes a VM on its host. As long as it may still take effect, nothing is acquired
+// OnHost is Call for what starts, stops or deletes a VM on its host. As long as it may still take effect, nothing is acquired
 // for the object: that could be a VM of the same name.
 func (r *Record) OnHost(ctx context.Context, op Op, do func(context.Context, maas.VMPermit) error) error {
 	err := r.Call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForVM(p)) })

@@ -35,6 +35,7 @@ var words = map[Op]string{
 	LateClaim:  "allocate the machine that was kept (an earlier call that may come late)",
 	Unreserve:  "free the virtual IP of the API endpoint",
 	Publish:    "write the DNS record of the API endpoint",
+	StartVM:    "start the VM on its host",
 	StopVM:     "stop the VM on its host",
 	DeleteVM:   "delete the VM on its host",
 	Storage:    "set the storage layout of the machine",

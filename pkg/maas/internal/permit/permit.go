@@ -38,11 +38,11 @@ func (p Permit) Again(ctx context.Context) (Permit, error) {
 	return p.again(ctx)
 }
 
-// VM allows a call that stops or deletes a VM on its host, where others may have its name and marks later. The zero
-// value allows none.
+// VM allows a call that starts, stops or deletes a VM on its host, where others may have its name and marks later. The
+// zero value allows none.
 type VM struct{ permit Permit }
 
-// ForVM makes the permit for a call that stops or deletes a VM.
+// ForVM makes the permit for a call that starts, stops or deletes a VM.
 func ForVM(p Permit) VM { return VM{p} }
 
 // SendBefore returns the time after which the VM is not looked at any more, to be changed; the zero time is no limit.
