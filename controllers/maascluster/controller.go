@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -327,12 +326,10 @@ func (r *Reconciler) reconcileDelete(
 		if err := r.deleteEndpoint(ctx, s, rec); err != nil {
 			return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
 		}
+	} else {
+		rec.Pending = nil // Nothing was asked for, or it was for the original.
 	}
-	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
-	// Write returns a conflict then, and the record is read first.
-	if err := rec.Write(ctx, func(c client.Object) {
-		controllerutil.RemoveFinalizer(c, infrav1.ClusterFinalizer)
-	}); err != nil {
+	if err := rec.Finish(ctx, infrav1.ClusterFinalizer); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.Scopes.Release(maasCluster)

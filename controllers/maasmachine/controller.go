@@ -25,13 +25,13 @@ import (
 	"sigs.k8s.io/cluster-api/util/paused"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -213,6 +213,7 @@ func (r *Reconciler) letGo(
 	ctx context.Context, m *owners, steps []step, finish func(how string) (ctrl.Result, error),
 ) (ctrl.Result, error) {
 	if m.original != nil {
+		m.record.Pending = nil // They are the original's.
 		return finish("the cluster is a copy; what is in MAAS is left to the original's")
 	}
 	if p := clusters.OwnerProblem(m.maasCluster, m.maasMachine); p != nil {
@@ -229,6 +230,12 @@ func (r *Reconciler) letGo(
 		return r.stopped(ctx, m.maasMachine, err)
 	}
 	if out.Waits() {
+		return await(m.maasMachine, out), nil
+	}
+	if l.maas == nil && m.maasMachine.Spec.SystemID != "" {
+		m.record.MachineGone()
+	}
+	if out := report.Settle(m.record.Unsettled()); out.Waits() {
 		return await(m.maasMachine, out), nil
 	}
 	l.Machines.StopWithholding(m.maasMachine.Spec.SystemID, l.Mark())
@@ -273,11 +280,9 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 	if err := r.deleteLXDKeys(ctx, m); err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
-	// An older reconcile, which did not know of the deletion yet, may have recorded a call since the object was read.
-	// Write returns a conflict then, and the record is read first.
-	if err := m.record.Write(ctx, func(m client.Object) {
-		controllerutil.RemoveFinalizer(m, infrav1.MachineFinalizer)
-	}); err != nil {
+	if err := m.record.Finish(ctx, infrav1.MachineFinalizer); guard.Is[*record.UnsettledError](err) {
+		return r.stopped(ctx, m.maasMachine, err)
+	} else if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.told.End(m.maasMachine)

@@ -56,6 +56,9 @@ func (r *Reconciler) readMachine(l *life, interest inventory.Interest) (outcome,
 		observe = l.Inventory.ObserveDevice
 	}
 	seen := observe(m.Spec.SystemID, interest)
+	if seen.Machine != nil { // One that is gone does not come back.
+		l.record.AsOf(seen.At)
+	}
 	if err := l.Inventory.Health(); err != nil {
 		// It may have changed since the last response. The inventory triggers a reconcile when MAAS can be read again.
 		p := report.Explain(err)

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -173,10 +172,7 @@ func (s *subject) write(ctx context.Context, progress infrav1.RemediationProgres
 
 // letGo removes the finalizer.
 func letGo(ctx context.Context, s *subject) (outcome, error) {
-	err := s.record.Write(ctx, func(o client.Object) {
-		controllerutil.RemoveFinalizer(o, infrav1.RemediationFinalizer)
-	})
-	return proceed, client.IgnoreNotFound(err)
+	return proceed, client.IgnoreNotFound(s.record.Finish(ctx, infrav1.RemediationFinalizer))
 }
 
 // withoutMachine says that there is nothing to remedy.

@@ -150,7 +150,7 @@ func (i *Inventory) applyChecks(checks []check) []string {
 		if e.checked = c.asked; c.failed {
 			continue
 		}
-		e.missing, e.doubted = time.Time{}, false
+		e.missing, e.doubted, e.at = time.Time{}, false, c.asked
 		if c.machine != nil && !e.unlisted {
 			i.opts.Logger.Info("MAAS has a machine that its list of machines lacks", "systemID", c.id)
 		}

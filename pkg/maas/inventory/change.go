@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -15,24 +16,27 @@ import (
 // retry. Until MAAS has been asked again, the machine is not known. Change doesn't start tracking the machine: nothing
 // would ever end that for a machine that no reconciler observes. The error is the call's.
 func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machine, error)) (*maas.Machine, error) {
+	asked := i.now()
 	machine, err := call(i.client)
-	i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, err)
+	i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, asked, err)
 	return machine, err
 }
 
 // Delete is Change for a call that returns nil when MAAS no longer has the machine: it is not asked for it again.
 func (i *Inventory) Delete(systemID string, call func() error) error {
+	asked := i.now()
 	err := call()
-	i.changed(systemID, Observation{Known: true}, err)
+	i.changed(systemID, Observation{Known: true}, asked, err)
 	return err
 }
 
-// changed takes in the outcome of a call, and reports whether the observation is another one than before.
-func (i *Inventory) changed(systemID string, now Observation, err error) bool {
+// changed takes in the outcome of a call, which began when it was asked, and reports whether the observation is another
+// one than before.
+func (i *Inventory) changed(systemID string, now Observation, asked time.Time, err error) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err == nil {
-		return i.write(systemID, now)
+		return i.write(systemID, now, asked)
 	}
 	if isNews(err) {
 		i.doubt(systemID)
@@ -51,9 +55,10 @@ func isNews(err error) bool {
 // Read reads a machine from MAAS now, and stores it (GET machines/{system_id}/, or devices/{system_id}/). Who reads it
 // need not be who waits for a change of it. NotFound: it is gone, as MAAS does not list it either.
 func (i *Inventory) Read(ctx context.Context, systemID string) (*maas.Machine, error) {
+	asked := i.now()
 	machine, err := i.get(ctx, i.client, systemID)
 	err = i.client.ProveGone(ctx, systemID, err)
-	if i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, err) {
+	if i.changed(systemID, Observation{Known: machine != nil, Machine: machine}, asked, err) {
 		i.opts.Notify(systemID)
 	}
 	return machine, err

@@ -46,6 +46,9 @@ type Observation struct {
 	// Vanished is 0, or the number of machines that are gone at the same time as this one: too many to believe that
 	// each was deleted.
 	Vanished int
+	// At is when MAAS was asked for what it reported: what has taken effect later may not show. The zero time is not
+	// known.
+	At time.Time
 }
 
 // Interest is what a reconciler expects of a machine.
@@ -113,6 +116,7 @@ type entry struct {
 	since    time.Time // when it was first observed
 	observed time.Time // when it was last observed
 	written  time.Time // when a reconciler last reported a write; older responses don't count
+	at       time.Time // when MAAS was asked for the observation
 	asked    time.Time // when a list last asked for it
 	missing  time.Time // when the first list was requested that lacked it, until MAAS was asked for it alone
 	checked  time.Time // when MAAS was last asked for it alone
@@ -167,7 +171,9 @@ func (e *entry) seen() Observation {
 	if e.doubted {
 		return Observation{}
 	}
-	return e.Observation
+	seen := e.Observation
+	seen.At = e.at
+	return seen
 }
 
 // Peek returns the observation of a machine, and whether it is tracked. It changes nothing: it is for who does not care
@@ -187,7 +193,7 @@ func (i *Inventory) Track(machine *maas.Machine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.track(machine.SystemID)
-	i.write(machine.SystemID, Observation{Known: true, Machine: machine})
+	i.write(machine.SystemID, Observation{Known: true, Machine: machine}, time.Time{})
 }
 
 func (i *Inventory) track(systemID string) *entry {
@@ -202,13 +208,15 @@ func (i *Inventory) track(systemID string) *entry {
 }
 
 // write replaces the observation of a tracked machine after a write, and reports whether that is another one than
-// before. If the response did not hold the machine, it is polled at once, otherwise soon. The caller holds i.mu.
-func (i *Inventory) write(systemID string, now Observation) (changed bool) {
+// before. If the response did not hold the machine, it is polled at once, otherwise soon. asked is when the call began.
+// The caller holds i.mu.
+func (i *Inventory) write(systemID string, now Observation, asked time.Time) (changed bool) {
 	e := i.entries[systemID]
 	if e == nil {
 		return false
 	}
 	changed = e.set(now)
+	e.at = asked
 	e.interest, e.written, e.missing, e.doubted = max(e.interest, Changing), i.now(), time.Time{}, false
 	if now.Known {
 		signal(i.soon)

@@ -274,7 +274,7 @@ func (i *Inventory) applyList(asked time.Time, ids []string, machines []*maas.Ma
 		case found[id] == nil && e.missing.IsZero():
 			e.missing = asked
 		case found[id] != nil:
-			e.missing, e.unlisted, e.doubted = time.Time{}, false, false
+			e.missing, e.unlisted, e.doubted, e.at = time.Time{}, false, false, asked
 			if e.set(Observation{Known: true, Machine: found[id]}) {
 				changed = append(changed, id)
 			}

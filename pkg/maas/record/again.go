@@ -118,7 +118,7 @@ func (r *Record) tried(op Op, err error) error {
 		if answer.Answered {
 			r.calls.Ended(op)
 		}
-		r.unsettled(func(Op) bool { return true }) // What is recorded settles from now on.
+		r.see() // What is recorded settles from now on.
 		pause := r.records.SettleTime
 		if op == Publish {
 			pause = min(pause, refusedPause)

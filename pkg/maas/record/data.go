@@ -244,6 +244,15 @@ func (c *Calls) mark(op Op, as func(*Pending)) {
 	}
 }
 
+// MachineGone removes the pending calls on the object's machine, which MAAS has proven not to have any more: it gives
+// no id twice, so they hit nothing. What may give the object another machine stays, and what would hit the next VM of
+// its name on a host.
+func (c *Calls) MachineGone() {
+	c.Pending = slices.DeleteFunc(slices.Clone(c.Pending), func(p Pending) bool {
+		return p.Op == Claim || (!p.Op.acquires() && p.Op != LateClaim && !p.Op.isOnHost())
+	})
+}
+
 // Acquired removes the pending calls that acquire something: their outcome is known.
 func (c *Calls) Acquired() {
 	c.Pending = slices.DeleteFunc(slices.Clone(c.Pending), func(p Pending) bool { return p.Op.acquires() })

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
@@ -43,7 +44,8 @@ type Record struct {
 	text  func() string           // the annotation's value with what is recorded now
 	load  func(text string) error // makes that what is recorded
 
-	about string // see About
+	about string    // see About
+	asOf  time.Time // see AsOf
 }
 
 // Machine is the record of a MaasMachine.
@@ -98,11 +100,12 @@ func (s *Records) OpenRemediation(m *infrav1.MaasRemediation) (*Remediation, err
 // open reads the data of a record, of which calls are a part.
 func open[R any](s *Records, object client.Object, whole *R, r *Record, calls *Calls, data any) (*R, error) {
 	text := textOf(object)
-	*r = Record{records: s, object: object, opened: text, stored: text, calls: calls,
+	*r = Record{records: s, object: object, opened: text, stored: text, calls: calls, asOf: time.Now(),
 		text: func() string { return write(data) }, load: func(text string) error { return read(text, data) }}
 	if err := r.load(text); err != nil {
 		return nil, err
 	}
+	r.see()
 	return whole, nil
 }
 
@@ -145,8 +148,8 @@ func (r *Record) LetGo(
 		also...)
 }
 
-// OnHost is Call for what starts, stops or deletes a VM on its host. As long as it may still take effect, nothing is acquired
-// for the object: that could be a VM of the same name.
+// OnHost is Call for what starts, stops or deletes a VM on its host. As long as it may still take effect, nothing is
+// acquired for the object: that could be a VM of the same name.
 func (r *Record) OnHost(ctx context.Context, op Op, do func(context.Context, maas.VMPermit) error) error {
 	err := r.Call(ctx, op, func(ctx context.Context, p maas.Permit) error { return do(ctx, permit.ForVM(p)) })
 	if err == nil {
@@ -236,6 +239,17 @@ func (r *Record) Close(ctx context.Context) error {
 		return nil
 	}
 	return r.store(ctx, nil)
+}
+
+// Finish removes a finalizer, with which the object may go. Nobody would wait any more for what is pending, or give
+// back what that takes: the error is *UnsettledError as long as a call may still take effect, also one that nothing of
+// this reconcile has asked about. It is a conflict if the object was changed since this reconcile read it: an earlier
+// one, which did not know of the deletion, may have recorded a call.
+func (r *Record) Finish(ctx context.Context, finalizer string) error {
+	if err := r.settled("", func(Op) bool { return true }); err != nil {
+		return err
+	}
+	return r.Write(ctx, func(object client.Object) { controllerutil.RemoveFinalizer(object, finalizer) })
 }
 
 // maxConflicts is how often a change is stored again after a conflict.

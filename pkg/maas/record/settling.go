@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // maxClockSkew bounds the difference between the clocks of two managers: MAAS accepts no request that is 5 minutes off
@@ -45,7 +48,7 @@ type call struct {
 
 // UnsettledError means that nothing was sent, because MAAS may still do what it was asked before.
 type UnsettledError struct {
-	// Op is the call that was not sent, Pending is the earlier one.
+	// Op is the call that was not sent, "" if an object was not let go; Pending is the earlier one.
 	Op, Pending Op
 	// Remaining is how much longer the earlier one may take effect.
 	Remaining time.Duration
@@ -58,11 +61,33 @@ func (e *UnsettledError) Error() string {
 		return e.Pending.lost(e.cause)
 	}
 	return fmt.Sprintf("the response to an earlier call (%s) was lost, and it may still take effect: %s waits until that "+
-		"is over", e.Pending, e.Op)
+		"is over", e.Pending, cmp.Or(string(e.Op), "the end of the deletion"))
+}
+
+// AsOf says that the reconcile goes by what MAAS, or a host, was asked for at a time; the zero time is not known.
+//
+// What takes effect after a question does not show in its response, even if it is settled when the response comes. So
+// whether calls are settled is never asked as of now, but as of the earliest question that the reconcile goes by: no
+// earlier than when the record was opened, unless AsOf says so. The order of the steps does not matter then.
+func (r *Record) AsOf(asked time.Time) {
+	if asked.Before(r.asOf) {
+		r.asOf = asked
+	}
+}
+
+// see begins to count for the calls that are pending.
+func (r *Record) see() {
+	for _, p := range r.calls.Pending {
+		r.firstSeen(p)
+	}
+}
+
+func (r *Record) firstSeen(p Pending) time.Time {
+	return r.records.firstSeen(call{r.object.GetUID(), p.Op, p.At.Unix()})
 }
 
 // Unsettled returns how much longer a pending call, but one of these, may take effect in MAAS, or 0: a machine may
-// still be acquired or changed.
+// still be acquired or changed. It counts from when MAAS was asked for what the reconcile knows: see AsOf.
 func (r *Record) Unsettled(but ...Op) time.Duration {
 	_, left := r.unsettled(func(op Op) bool { return !slices.Contains(but, op) })
 	return left
@@ -73,10 +98,10 @@ func (r *Record) Unsettled(but ...Op) time.Duration {
 func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
 	for _, p := range r.calls.Pending {
 		settles := r.records.settleTime(p)
-		if !counts(p.Op) || time.Since(p.At.Time) > settles+maxClockSkew {
+		if !counts(p.Op) || r.asOf.Sub(p.At.Time) > settles+maxClockSkew {
 			continue
 		}
-		since := time.Since(r.records.firstSeen(call{r.object.GetUID(), p.Op, p.At.Unix()}))
+		since := max(r.asOf.Sub(r.firstSeen(p)), 0)
 		if more := settles - since; more > left {
 			op, left = p.Op, more
 		}
@@ -87,7 +112,11 @@ func (r *Record) unsettled(counts func(Op) bool) (op Op, left time.Duration) {
 // settled returns an error if an operation must wait for one of those that count.
 func (r *Record) settled(op Op, counts func(Op) bool) error {
 	if pending, left := r.unsettled(counts); left > 0 {
-		return &UnsettledError{Op: op, Pending: pending, Remaining: left}
+		unsettled := &UnsettledError{Op: op, Pending: pending, Remaining: left}
+		if earlier := r.records.failure(r.attempt(pending)).err; earlier != nil && !maas.HadNoEffect(earlier) {
+			unsettled.cause = earlier
+		}
+		return unsettled
 	}
 	return nil
 }
