@@ -107,7 +107,7 @@ func (r *Reconciler) whySpared(ctx context.Context, l *left, cluster *owner, fou
 }
 
 // claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has. A VM that has a
-// device in MAAS holds its name: see awaitName in package maasmachine.
+// device in MAAS holds its name: see awaitLeft in package maasmachine.
 func (r *Reconciler) claimed(ctx context.Context, l *left, systemID string) (reason, error) {
 	list := &infrav1.MaasMachineList{}
 	if err := r.APIReader.List(ctx, list, client.InNamespace(l.Namespace)); err != nil {

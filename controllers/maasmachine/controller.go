@@ -345,8 +345,6 @@ type life struct {
 	hostFirst bool
 	// deletedAt is when its host answered that it deletes it; the zero value: it did not in this reconcile.
 	deletedAt time.Time
-	// mayRemain means that the VM may be left on its host: MAAS keeps what it has of it, so that nobody gets its address.
-	mayRemain bool
 	// bid is what the pool was asked for.
 	bid bid
 	// turn ends the turn that the machine has; nil if it has none.

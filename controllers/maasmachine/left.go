@@ -5,9 +5,9 @@ package maasmachine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,18 +20,18 @@ import (
 )
 
 // leave records on the LXDHost of a host that the VM may be left there: package leftvms deletes it when the host can be
-// asked again. It returns what becomes of the VM.
+// asked again. It returns what becomes of the VM, and whether the LXDHost remembers it.
 func (r *Reconciler) leave(
 	ctx context.Context, l *life, ref string, found lxd.Presence, now time.Time,
-) (remedy string, err error) {
+) (remedy string, remembered bool, err error) {
 	const inLXD = "Delete the VM in the LXD of that host, if it is there"
 	hostname := l.Identity().Hostname
 	if found.Never {
-		return inLXD, nil
+		return inLXD, false, nil
 	}
 	host, err := r.lxdHostOf(ctx, l, ref)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if recorded := r.readable(ctx, host); recorded != nil {
 		left := record.LeftVM{
@@ -41,69 +41,69 @@ func (r *Reconciler) leave(
 		if l.maas != nil && l.maas.Device {
 			left.Device = l.maas.SystemID
 		}
-		remembered, err := recorded.Add(ctx, func(all *record.LeftVMs) bool { return all.Leave(left, now) })
+		remembered, err = recorded.Add(ctx, func(all *record.LeftVMs) bool { return all.Leave(left, now) })
 		if err != nil {
-			return "", fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
+			return "", false, fmt.Errorf("recording on LXDHost %s that VM %s may be left there: %w", host.Name, hostname, err)
 		}
 		if remembered {
 			return fmt.Sprintf("LXDHost %s/%s remembers it: if it is there when the host can be asked again, it is deleted",
-				host.Namespace, host.Name), nil
+				host.Namespace, host.Name), true, nil
 		}
 	}
 	if _, _, direct := lxd.SoleLXDHost([]string{ref}); direct {
-		return inLXD, nil
+		return inLXD, false, nil
 	}
 	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, "+
 		"and `capmaasctl orphans` finds it",
-		hostname), nil
+		hostname), false, nil
 }
 
-// awaitLeft returns an error while a VM of the machine's name, which was left on a host, may still be deleted there:
-// that would hit the one that is made now. The LXDHost is read after the MaasMachine was made, and package leftvms
-// looks for MaasMachines after it has recorded the deletion, so one of both sees the other.
+// awaitLeft returns an error while a VM of the machine's name, which was left on a host, may still be deleted there,
+// which would hit the one that is made now; or may run on a host that can't be asked: the device that has its addresses
+// would become that of a second one. The LXDHosts are read after the MaasMachine was made, and package leftvms looks
+// for MaasMachines after it has recorded the deletion, so one of both sees the other.
 func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
-	if err := r.awaitName(ctx, l); err != nil {
+	hosts, err := r.lxdHostsNow(ctx)
+	if err != nil {
 		return err
 	}
-	cached, err := r.lxdHostOf(ctx, l, ref)
-	if err != nil || cached == nil {
-		return err
-	}
-	now := &infrav1.LXDHostList{}
-	byName := client.MatchingFields{metav1.ObjectNameField: cached.Name}
-	if err := r.APIReader.List(ctx, now, client.InNamespace(cached.Namespace), byName); err != nil {
-		return fmt.Errorf("reading which VMs are left on LXDHost %s: %w", cached.Name, err)
-	}
-	for i := range now.Items {
-		recorded := r.readable(ctx, &now.Items[i])
-		if recorded == nil || !recorded.MayChangeHost() || !recorded.Left.Has(l.Identity().Hostname) {
+	hostname, is := l.Identity().Hostname, r.isAt(l, ref)
+	for i := range hosts {
+		host := &hosts[i]
+		recorded := r.readable(ctx, host)
+		if recorded == nil {
 			continue
 		}
-		if left := recorded.Unsettled(); left > 0 {
+		if recorded.Left.HoldName(hostname) {
+			return report.Later(report.CapacityRetry, infrav1.VMHostUnreachableReason, "VM %s of an earlier MaasMachine of "+
+				"this name may still run on LXDHost %s/%s: this one is made when that is gone; use another name, or delete "+
+				"that LXDHost, if its VMs are gone", hostname, host.Namespace, host.Name)
+		}
+		if left := recorded.Unsettled(); left > 0 && recorded.MayChangeHost() && recorded.Left.Has(hostname) && is(*host) {
 			return &record.UnsettledError{Op: record.Compose, Pending: record.DeleteVM, Remaining: left}
 		}
 	}
 	return nil
 }
 
-// awaitName returns an error while a VM of the machine's name may run on a host that can't be asked: the device that
-// has its addresses would become that of a second one.
-func (r *Reconciler) awaitName(ctx context.Context, l *life) error {
-	list := &infrav1.LXDHostList{}
-	if err := r.Client.List(ctx, list); err != nil {
-		return fmt.Errorf("reading which VMs are left on LXDHosts: %w", err)
+// mayRemain reports whether the VM may be left on a host, as the LXDHosts remember it: another manager, or an earlier
+// reconcile, may have left it there.
+func (r *Reconciler) mayRemain(ctx context.Context, l *life) (bool, error) {
+	hosts, err := r.lxdHostsNow(ctx)
+	return l.record.CleanupSoFar().Remains || slices.ContainsFunc(hosts, func(host infrav1.LXDHost) bool {
+		recorded := r.readable(ctx, &host)
+		return recorded != nil && recorded.Left.Has(l.Identity().Hostname)
+	}), err
+}
+
+// lxdHostsNow lists all LXDHosts. What was recorded a moment ago decides whether a name, or an address, is free: a
+// cache may not have it yet.
+func (r *Reconciler) lxdHostsNow(ctx context.Context) ([]infrav1.LXDHost, error) {
+	hosts := &infrav1.LXDHostList{}
+	if err := r.APIReader.List(ctx, hosts); err != nil {
+		return nil, fmt.Errorf("reading which VMs are left on LXDHosts: %w", err)
 	}
-	hostname := l.Identity().Hostname
-	for i := range list.Items {
-		host := &list.Items[i]
-		if recorded := r.readable(ctx, host); recorded == nil || !recorded.Left.HoldName(hostname) {
-			continue
-		}
-		return report.Later(report.CapacityRetry, infrav1.VMHostUnreachableReason, "VM %s of an earlier MaasMachine of this "+
-			"name may still run on LXDHost %s/%s: this one is made when that is gone; use another name, or delete that "+
-			"LXDHost, if its VMs are gone", hostname, host.Namespace, host.Name)
-	}
-	return nil
+	return hosts.Items, nil
 }
 
 // readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may
@@ -127,9 +127,14 @@ func (r *Reconciler) lxdHostOf(ctx context.Context, l *life, ref string) (*infra
 	if err := r.Client.List(ctx, hosts); err != nil {
 		return nil, fmt.Errorf("searching for the LXDHost of %s: %w", ref, err)
 	}
-	return list.Find(hosts.Items, func(h infrav1.LXDHost) bool {
+	return list.Find(hosts.Items, r.isAt(l, ref)), nil
+}
+
+// isAt reports whether an LXDHost is that of a reference to a host.
+func (r *Reconciler) isAt(l *life, ref string) func(infrav1.LXDHost) bool {
+	return func(h infrav1.LXDHost) bool {
 		return clusters.RefersTo(ref, &h, func() bool {
 			return h.Annotations[infrav1.MAASAnnotation] == l.Where() && r.Scopes.Places.Has(&h)
 		})
-	}), nil
+	}
 }

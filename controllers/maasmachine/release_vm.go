@@ -259,11 +259,11 @@ func (r *Reconciler) hostUnreachable(
 			"asked whether VM %s is gone there: %s; retrying until %s", found.Host, vm, maas.Message(found.Why),
 			timestamp(limit)), nil
 	}
-	remedy, err := r.leave(ctx, l, ref, found, now)
+	remedy, remembered, err := r.leave(ctx, l, ref, found, now)
 	if err != nil {
 		return proceed, err
 	}
-	l.mayRemain = l.mayRemain || !found.Never
+	check.Remains = check.Remains || (!found.Never && !remembered)
 	r.Warn(m, "VMMayRemain", "Delete", "VM %s may remain on host %s, which could not be asked since %s: %s. %s", vm,
 		found.Host, timestamp(check.UnreachableSince.Time), maas.Message(found.Why), remedy)
 	check.UnreachableSince, check.Tries = nil, 0
@@ -388,8 +388,10 @@ func (r *Reconciler) deregistration(ctx context.Context, l *life) (outcome, erro
 		return proceed, nil
 	}
 	spec := l.MaasMachine.Spec
-	if l.mayRemain && spec.StaticIP == "" && spec.StaticIPPoolRef == nil && l.maas.Device {
-		return proceed, nil
+	if spec.StaticIP == "" && spec.StaticIPPoolRef == nil && l.maas.Device {
+		if remains, err := r.mayRemain(ctx, l); err != nil || remains {
+			return proceed, err
+		}
 	}
 	return proceed, l.Inventory.Delete(l.maas.SystemID, func() error {
 		return l.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), l.maas, l.Identity().AgentName)

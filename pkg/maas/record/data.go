@@ -170,6 +170,8 @@ type Cleanup struct {
 	DeletedAt *metav1.Time `json:"deletedAt,omitempty"`
 	// Namesakes means that VMs of this name may have been made on several hosts.
 	Namesakes bool `json:"namesakes,omitempty"`
+	// Remains means that the VM may be left on a host whose LXDHost can't remember it.
+	Remains bool `json:"remains,omitempty"`
 
 	Unknown `json:"-"`
 }

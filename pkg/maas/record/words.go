@@ -139,6 +139,9 @@ func (d *MachineData) leaving(found *entries) {
 		if c.Namesakes {
 			text += "; several hosts may have a VM of this name"
 		}
+		if c.Remains {
+			text += "; it may remain on a host that could not be asked"
+		}
 		found.add("cleanup", cmp.Or(c.UnreachableSince, c.DeletedAt), "%s", text)
 	}
 	if r := d.Release; r != nil {
