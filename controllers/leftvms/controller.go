@@ -127,7 +127,8 @@ type left struct {
 // vm returns what the VM is searched by.
 func (l *left) vm() lxd.VM {
 	return lxd.VM{Hostname: l.Hostname, Namespace: l.Namespace, HostRef: l.LeftVM.Host,
-		Marks: lxdhost.Marks{Owner: l.OwnerID, Machine: l.Hostname}, Namesakes: l.Namesakes, Addresses: l.Addresses}
+		Marks: lxdhost.Marks{Owner: l.OwnerID, Machine: l.Hostname}, Namesakes: l.Namesakes, Addresses: l.Addresses,
+		Mark: ownership.AgentName(l.OwnerID, l.Machine)}
 }
 
 // reconcileVM searches the host for a VM, and deletes it there. It returns when to ask again; 0: the VM is not left.

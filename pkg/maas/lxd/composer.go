@@ -30,8 +30,9 @@ type Composer interface {
 	Project(ctx context.Context, host Host) (string, error)
 	// Compose creates a VM. After an error the VM may exist all the same: search for it by VMSpec.Hostname.
 	Compose(ctx context.Context, permit maas.Permit, host Host, spec VMSpec) (VM, error)
-	// Decompose removes a VM from its host, and, unless VM.HostFirst, from MAAS. The caller waits until MAAS no longer
-	// has it, and then checks its host: Find.
+	// Decompose removes a VM from its host, and, unless VM.HostFirst, from MAAS. One that no user of MAAS has is claimed
+	// under VM.Mark first: what another user takes is not deleted, also not late. The caller waits until MAAS no longer
+	// has it, and then checks its host: Find. *TakenError: another user has it.
 	Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error
 }
 
@@ -265,7 +266,9 @@ type VM struct {
 	// HostFirst means that MAAS neither switches it nor deletes it: its host is asked, and MAAS forgets it last. What is
 	// in HostRef is recorded before it is started.
 	HostFirst bool
-	// Machine is what MAAS shows of it, if Compose knows that.
+	// Mark is the agent name under which MAAS acquires it.
+	Mark string
+	// Machine is what MAAS showed of it, if that is known.
 	Machine *maas.Machine
 	// DeletedAt is for Find alone: when its host answered that it deletes it, where HostFirst; the zero value: it did not.
 	// One list of the host serves all that were deleted at about that time.

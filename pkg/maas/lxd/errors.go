@@ -53,6 +53,14 @@ type NotAllowedError struct{ Problem string }
 // Error returns the problem and the remedy.
 func (e *NotAllowedError) Error() string { return e.Problem }
 
+// TakenError means that another user of MAAS has acquired a VM that was to be deleted. Nothing was changed.
+type TakenError struct{ Machine *maas.Machine }
+
+// Error names the machine, and who has it.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("machine %s is not deleted: MAAS user %q has acquired it meanwhile", e.Machine, e.Machine.Owner)
+}
+
 // IsRefusal reports whether an error is why no VM can be made, however often it is tried.
 func IsRefusal(err error) bool {
 	return guard.Is[*LXDError](err) || errors.Is(err, maas.Gone)

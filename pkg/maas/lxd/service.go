@@ -173,7 +173,7 @@ func (s *Service) PowerOf(ctx context.Context, vm VM) (string, error) {
 
 // Locate returns a VM with the host that its machine is on: what MAAS shows, or the only host that is recorded.
 func (s *Service) Locate(vm VM, machine *maas.Machine, recorded []string) VM {
-	vm.SystemID = machine.SystemID
+	vm.SystemID, vm.Machine = machine.SystemID, machine
 	if machine.Pod != nil {
 		host := Host{ID: machine.Pod.ID, Name: machine.Pod.Name}
 		vm.Host, vm.HostID, vm.HostRef = host.Name, host.ID, HostRef(host)
@@ -257,6 +257,9 @@ func (b *both) Compose(ctx context.Context, permit maas.Permit, host Host, spec 
 }
 
 func (b *both) Decompose(ctx context.Context, permit maas.VMPermit, vm VM) error {
+	if err := b.vmHosts.claim(ctx, permit.Machine(), vm); err != nil {
+		return err
+	}
 	if vm.HostFirst {
 		return b.images.Decompose(ctx, permit, vm)
 	}

@@ -60,10 +60,12 @@ func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error)
 	if err != nil {
 		return nil, fmt.Errorf("searching for VM %s in MAAS: %w", vm.Hostname, err)
 	}
-	for _, m := range found {
-		if m.Pod != nil && m.SystemID != vm.SystemID && m.Unacquired() { // A VM that another user acquired is theirs.
-			return v.onHost(m), nil
-		}
+	// A VM that another user acquired is theirs.
+	found, err = v.deletable(ctx, vm.Mark, list.Where(found, func(m *maas.Machine) bool {
+		return m.Pod != nil && m.SystemID != vm.SystemID
+	}))
+	if err != nil || len(found) > 0 {
+		return v.firstOf(found, vm), err
 	}
 	if !vm.Namesakes {
 		return nil, nil
@@ -71,13 +73,19 @@ func (v *vmHosts) findBack(ctx context.Context, vm VM, hosts []int) (*VM, error)
 	return v.findInstance(ctx, vm, hosts)
 }
 
-func (v *vmHosts) onHost(m *maas.Machine) *VM {
+// firstOf returns the first of the machines as the VM that was searched for; nil if there is none.
+func (v *vmHosts) firstOf(found []*maas.Machine, vm VM) *VM {
+	if len(found) == 0 {
+		return nil
+	}
+	m := found[0]
 	ref := HostRef(Host{ID: m.Pod.ID, Name: m.Pod.Name})
-	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID, HostRef: ref}
+	return &VM{SystemID: m.SystemID, Hostname: m.Hostname, Host: m.Pod.Name, HostID: m.Pod.ID, HostRef: ref, Mark: vm.Mark,
+		Machine: m}
 }
 
-// findInstance finds a VM by its name in LXD (GET machines/, and op=power_parameters), unless a user has acquired it:
-// under its new name in MAAS any user may take it.
+// findInstance finds a VM by its name in LXD (GET machines/, and op=power_parameters), unless another user has acquired
+// it: under its new name in MAAS any user may take it.
 func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, error) {
 	hosts, _, err := v.inventory.AnyVMHosts(ctx, hostsMaxAge)
 	if err != nil {
@@ -92,20 +100,18 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	if err != nil {
 		return nil, fmt.Errorf("listing the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)
 	}
-	vms = slices.DeleteFunc(vms, func(m *maas.Machine) bool {
-		return m.Pod == nil || m.SystemID == vm.SystemID || !m.Unacquired()
-	})
+	vms, err = v.deletable(ctx, vm.Mark, list.Where(vms, func(m *maas.Machine) bool {
+		return m.Pod != nil && m.SystemID != vm.SystemID
+	}))
+	if err != nil {
+		return nil, err
+	}
 	systemIDs := list.Each(vms, func(m *maas.Machine) string { return m.SystemID })
 	names, err := v.inventory.Client().InstanceNames(ctx, systemIDs)
 	if err != nil {
 		return nil, fmt.Errorf("reading the names of the VMs on %s: %w", strings.Join(filter.VMHosts, ", "), err)
 	}
-	for _, m := range vms {
-		if names[m.SystemID] == vm.Hostname {
-			return v.onHost(m), nil
-		}
-	}
-	return nil, nil
+	return v.firstOf(list.Where(vms, func(m *maas.Machine) bool { return names[m.SystemID] == vm.Hostname }), vm), nil
 }
 
 // refreshAt calls refresh for the host of a reference, under any id that it has now. A host that MAAS does not have is

@@ -5,6 +5,7 @@ package lxd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,6 +121,57 @@ func composition(host Host, spec VMSpec) maas.ComposeParams {
 		Storage: storage(spec.disks()), Interfaces: interfaces(spec.Devices),
 		ZoneID: host.ZoneID, PoolID: host.PoolID, SkipCommissioning: !spec.Commission,
 	}
+}
+
+// comment is that of the calls here, for people who read MAAS's events.
+const comment = "cluster-api-provider-maas"
+
+// claim acquires a VM that is to be deleted, if no user of MAAS has it (GET machines/{id}/, POST machines/
+// op=allocate): another one could take it before it is deleted, and MAAS may do that late. What MAAS does not let
+// anybody allocate needs no claim, nor one that the caller has proven to be acquired by us.
+func (v *vmHosts) claim(ctx context.Context, permit maas.Permit, vm VM) error {
+	known := vm.Machine != nil && (vm.Machine.Device || !vm.Machine.Unacquired())
+	if known || vm.SystemID == "" || (vm.HostFirst && vm.Machine == nil) {
+		return nil
+	}
+	now, err := v.inventory.Client().GetMachine(ctx, vm.SystemID)
+	if err != nil {
+		return fmt.Errorf("reading machine %s, which is to be deleted: %w", vm.SystemID, err)
+	}
+	if !now.Unacquired() {
+		ours, err := v.deletable(ctx, vm.Mark, []*maas.Machine{now})
+		if err == nil && len(ours) == 0 {
+			err = &TakenError{Machine: now}
+		}
+		return err
+	}
+	if now.Status != maas.StatusReady {
+		return nil
+	}
+	_, err = v.inventory.Change(vm.SystemID, func(client *maas.Client) (*maas.Machine, error) {
+		return client.AllocateMachine(ctx, permit, maas.AllocateParams{AgentName: vm.Mark, Comment: comment,
+			SystemID: vm.SystemID})
+	})
+	if err != nil {
+		return fmt.Errorf("claiming machine %s, which is to be deleted: %w", vm.SystemID, err)
+	}
+	return nil
+}
+
+// deletable returns those of the machines that no user has acquired, or that were acquired under a mark: such a one was
+// claimed to be deleted (GET machines/).
+func (v *vmHosts) deletable(ctx context.Context, mark string, machines []*maas.Machine) ([]*maas.Machine, error) {
+	free := list.Where(machines, (*maas.Machine).Unacquired)
+	if len(free) == len(machines) || mark == "" {
+		return free, nil
+	}
+	ours, err := v.inventory.Client().ListMachines(ctx, maas.MachineFilter{AgentNames: []string{mark}})
+	if err != nil {
+		return nil, fmt.Errorf("searching for machines of %s: %w", mark, err)
+	}
+	return list.Where(machines, func(m *maas.Machine) bool {
+		return m.Unacquired() || slices.ContainsFunc(ours, func(our *maas.Machine) bool { return our.SystemID == m.SystemID })
+	}), nil
 }
 
 // Decompose deletes the VM's machine; MAAS then deletes the VM (DELETE machines/{id}/).

@@ -113,7 +113,7 @@ func (m *Machine) Marks() lxdhost.Marks {
 // VM returns the machine's VM as package lxd knows it, without its host.
 func (m *Machine) VM(systemID string) lxd.VM {
 	return lxd.VM{SystemID: systemID, Hostname: m.Identity().Hostname, Namespace: m.MaasMachine.Namespace,
-		Marks: m.Marks()}
+		Marks: m.Marks(), Mark: m.Mark()}
 }
 
 // VMSpec returns the spec of the machine's VM.
