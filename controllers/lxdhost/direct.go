@@ -182,7 +182,8 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 	}
 	what := "MaasMachine(s) that may have a VM on this host"
 	if len(names) == 0 {
-		names, what = leftOn(host), "VM(s) that were left on this host, and have a device in MAAS"
+		names = r.leftOn(host)
+		what = "VM(s) that were left on this host, and have a device in MAAS, or may still be deleted here"
 	}
 	if len(names) == 0 {
 		return true, r.letGo(ctx, host)
@@ -228,14 +229,18 @@ func (e *existing) on(host *infrav1.LXDHost) []string {
 }
 
 // leftOn returns the VMs that were left on a host and whose devices MAAS still has, but for those that a person decides
-// about: only what the LXDHost remembers makes their names and addresses free. A record that can't be read holds
+// about: only what the LXDHost remembers makes their names and addresses free. All of them stay while the host may
+// still delete one: a VM of its name could be made there through another LXDHost. A record that can't be read holds
 // nothing.
-func leftOn(host *infrav1.LXDHost) []string {
-	recorded, err := record.OfHost(host)
+func (r *Reconciler) leftOn(host *infrav1.LXDHost) []string {
+	recorded, err := r.Records.OpenHost(host)
 	if err != nil {
 		return nil
 	}
-	waits := list.Where(recorded.Left, func(vm record.LeftVM) bool { return vm.Device != "" && vm.Spared == "" })
+	late := recorded.Unsettled() > 0
+	waits := list.Where(recorded.Left, func(vm record.LeftVM) bool {
+		return late || (vm.Device != "" && vm.Spared == "")
+	})
 	return list.Each(waits, func(vm record.LeftVM) string { return vm.Hostname })
 }
 
