@@ -202,6 +202,22 @@ func (b *planBed) controlPlanes(cores int) {
 	}
 }
 
+// machine makes the Machine of a MaasMachine.
+func (b *planBed) machine(name string, marked bool) {
+	b.t.Helper()
+	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: b.namespace, Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}}
+	m.Labels[clusterv1.MachineControlPlaneLabel] = ""
+	if marked {
+		m.Annotations = map[string]string{clusterv1.DeleteMachineAnnotation: ""}
+	}
+	none := "none"
+	m.Spec = clusterv1.MachineSpec{
+		ClusterName: "c1", Bootstrap: clusterv1.Bootstrap{DataSecretName: &none}, FailureDomain: "zone-" + string('a'+name[len(name)-1]-'0'),
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachine", Name: name},
+	}
+	b.must(b.kubernetes.client.Create(b.t.Context(), m))
+}
+
 func TestPlan(t *testing.T) {
 	k := newKubernetes(t)
 	t.Run("a new cluster", func(t *testing.T) {
@@ -256,6 +272,40 @@ func TestPlan(t *testing.T) {
 		}
 		if r := b.plan(exitFailed, "upgrade", "other", "--kubernetes-version=v1.35.0"); r.Problem == "" || r.Remedy == "" {
 			t.Errorf("there is no such cluster, and the report is %+v", r)
+		}
+	})
+	t.Run("an upgrade of a control plane of which one is marked", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		b.apply(b.manifest(4, 0))
+		b.controlPlanes(4)
+		for _, name := range []string{"cp-0", "cp-1", "cp-2"} {
+			b.machine(name, name == "cp-1")
+		}
+		want := []string{
+			"create KubeadmControlPlane #1 lxd-a true", "delete KubeadmControlPlane cp-1 lxd-b true",
+			"create KubeadmControlPlane #2 lxd-b true", "delete KubeadmControlPlane cp-0 lxd-a true",
+			"create KubeadmControlPlane #3 lxd-c true", "delete KubeadmControlPlane cp-2 lxd-c true",
+		}
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "upgrade", "c1", "--kubernetes-version=v1.36.0"))); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("manifests without replicas, and with fewer", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		file := b.manifest(4, 0)
+		b.apply(file)
+		b.controlPlanes(4)
+		content, err := os.ReadFile(file)
+		b.must(err)
+		replicas := []byte("replicas: 3")
+		b.must(os.WriteFile(file, bytes.Replace(content, replicas, nil, 1), 0o600))
+		if r := b.plan(exitOK, "-f", file); len(r.Steps) != 0 {
+			t.Errorf("the manifests don't say how many there are, and the plan is %+v", r.Steps)
+		}
+		b.must(os.WriteFile(file, bytes.Replace(content, replicas, []byte("replicas: 1"), 1), 0o600))
+		want := []string{"delete KubeadmControlPlane cp-0 lxd-a true", "delete KubeadmControlPlane cp-1 lxd-b true"}
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "-f", file))); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("a drain", func(t *testing.T) {

@@ -100,11 +100,15 @@ func (p *Planner) apply(ctx context.Context, s *plan.Simulation, v *view) error 
 		if v.objects.find(o.GetKind(), client.ObjectKeyFromObject(o)) == nil {
 			continue // It stays as it is.
 		}
-		g, err := p.group(ctx, v, o)
+		before, err := p.before(ctx, o)
 		if err != nil {
 			return err
 		}
-		replaced, err := p.replaces(ctx, o)
+		replaced := before != nil && differs(*before, o)
+		if before != nil {
+			o = o.WithReplicasOf(*before)
+		}
+		g, err := p.group(ctx, v, o)
 		if err != nil {
 			return err
 		}
@@ -119,18 +123,18 @@ func (p *Planner) apply(ctx context.Context, s *plan.Simulation, v *view) error 
 	return nil
 }
 
-// replaces reports whether the machines that an owner has are replaced.
-func (p *Planner) replaces(ctx context.Context, o controlplane.Owner) (bool, error) {
-	before := controlplane.Owner{Unstructured: &unstructured.Unstructured{}}
+// before returns an owner as it is there; nil if it is not.
+func (p *Planner) before(ctx context.Context, o controlplane.Owner) (*controlplane.Owner, error) {
+	before := &controlplane.Owner{Unstructured: &unstructured.Unstructured{}}
 	before.SetGroupVersionKind(o.GroupVersionKind())
 	err := p.Client.Get(ctx, client.ObjectKeyFromObject(o), before.Unstructured)
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading %s: %w", o.ID(), err)
+		return nil, fmt.Errorf("reading %s: %w", o.ID(), err)
 	}
-	return differs(before, o), nil
+	return before, nil
 }
 
 // inPlace are the parts of a kubeadmConfigSpec whose change replaces nothing (PrepareKubeadmConfigsForDiff in Cluster

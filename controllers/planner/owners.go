@@ -87,6 +87,7 @@ func (p *Planner) group(ctx context.Context, v *view, o controlplane.Owner) (*pl
 	}
 	if !isControlPlane {
 		g.MaxUnavailable, g.Zone = o.MaxUnavailable(), o.Text("spec", "template", "spec", "failureDomain")
+		g.DeletionOrder = plan.DeletionOrder(o.DeletionOrder())
 	}
 	if o.IsPaused() || annotations.IsPaused(v.Cluster.Cluster, o) {
 		g.Held = "it is paused: Cluster API replaces nothing"

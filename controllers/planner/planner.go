@@ -303,11 +303,15 @@ func (p *Planner) readMachines(ctx context.Context, v *view) error {
 	list.Items = slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool {
 		return m.Labels[clusterv1.ClusterNameLabel] != v.Cluster.Cluster.Name
 	})
-	slices.SortFunc(list.Items, func(a, b infrav1.MaasMachine) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
+	known, err := p.readFacts(ctx, client.ObjectKeyFromObject(v.Cluster.Cluster))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(list.Items, func(a, b infrav1.MaasMachine) int { return older(known.object(&a), known.object(&b)) })
+	now := time.Now()
 	for i := range list.Items {
 		m := v.machineOf(&list.Items[i], i)
+		known.describe(&m, &list.Items[i], now)
 		if m.Host != "" || m.SystemID != "" { // Otherwise it has no place yet, and the plan finds one for it.
 			v.machines = append(v.machines, m)
 		}

@@ -82,6 +82,16 @@ func (o Owner) Replicas() int {
 	return int(replicas)
 }
 
+// WithReplicasOf returns an owner with the number of Machines of another one, if it does not say how many it wants.
+func (o Owner) WithReplicasOf(other Owner) Owner {
+	if _, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found {
+		return o
+	}
+	o = Owner{o.DeepCopy()}
+	_ = unstructured.SetNestedField(o.Object, int64(other.Replicas()), "spec", "replicas") // spec is an object, if any
+	return o
+}
+
 // IsPaused reports whether Cluster API leaves it as it is.
 func (o Owner) IsPaused() bool {
 	paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused")
@@ -96,6 +106,12 @@ func (o Owner) Conditions() []metav1.Condition {
 
 // IsOnDelete reports whether a rollout replaces only what others delete.
 func (o Owner) IsOnDelete() bool { return o.strategy("type") == "OnDelete" }
+
+// DeletionOrder returns which of its Machines goes first; "" is Cluster API's default. v1beta1 has it elsewhere.
+func (o Owner) DeletionOrder() string {
+	former, _ := o.strategy("rollingUpdate", "deletePolicy").(string)
+	return cmp.Or(o.Text("spec", "deletion", "order"), former)
+}
 
 // MaxSurge returns how many Machines may be made beyond those that are wanted during a rollout.
 func (o Owner) MaxSurge() int { return o.leeway("maxSurge", 1, true) }

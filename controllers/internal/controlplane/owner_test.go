@@ -54,3 +54,19 @@ func TestReferencesToTemplates(t *testing.T) {
 		}
 	}
 }
+
+func TestDeletionOrder(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec map[string]any
+		want string
+	}{
+		"v1beta2": {map[string]any{"deletion": map[string]any{"order": "Oldest"}}, "Oldest"},
+		"v1beta1": {map[string]any{"strategy": map[string]any{"rollingUpdate": map[string]any{"deletePolicy": "Newest"}}}, "Newest"},
+		"none":    {map[string]any{"strategy": map[string]any{"type": "RollingUpdate"}}, ""},
+	} {
+		o := Owner{&unstructured.Unstructured{Object: map[string]any{"spec": tc.spec}}}
+		if got := o.DeletionOrder(); got != tc.want {
+			t.Errorf("%s: the order is %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -59,7 +59,9 @@ func roomFor(host *Host, spec *VMSpec) int {
 		room(host.Capacity.Memory, host.Used.Memory)/max(spec.Memory, 1),
 	)
 	for _, pool := range onPools(host, spec.disks()) {
-		vms = min(vms, roomOnDisk(host, pool.Pool)/max(pool.Size, 1))
+		if pool.Size > 0 {
+			vms = min(vms, roomOnDisk(host, pool.Pool)/pool.Size)
+		}
 	}
 	return vms
 }

@@ -99,8 +99,13 @@ type Machine struct {
 	SystemID string
 	// Among names the machines that it is spread among, as VMSpec.Cluster does.
 	Among string
-	// Order is the order of age: the oldest machine is the first to go.
+	// NoZone: Cluster API chose no zone for it.
+	NoZone bool
+	// Order is the order of age: the oldest is the first.
 	Order int
+	// Set is the order of age of its MachineSet, among those of its owner.
+	Set    int
+	Health Health
 	// DeleteCalls is how many calls to MAAS its deletion takes at most; 0 if that is not known.
 	DeleteCalls int
 
@@ -149,7 +154,7 @@ func (s *Simulation) peers(among string) []lxd.Peer {
 // attempt makes a machine of a group where it fits. The step is not added if it does not.
 func (s *Simulation) attempt(g *Group) (step Step, fits bool) {
 	zone := s.zone(g)
-	m := s.next(g)
+	m := s.successor(g, zone)
 	step = Step{Action: Create, Cluster: g.Cluster, Owner: g.Owner, Machine: m.Name, Zone: zone}
 	if err := s.place(&m, &g.Source, zone); err != nil {
 		step.Reason = err.Error()
@@ -166,16 +171,26 @@ func (s *Simulation) attempt(g *Group) (step Step, fits bool) {
 	return step, true
 }
 
-// next returns the next new machine of a group, which has no place yet.
-func (s *Simulation) next(g *Group) Machine {
+// successor returns the next new machine of a group, which has no place yet, in the zone that Cluster API chooses.
+func (s *Simulation) successor(g *Group, zone string) Machine {
 	n := s.made + 1
-	return Machine{Name: fmt.Sprintf("#%d", n), Cluster: g.Cluster, Owner: g.Owner, Order: newest + n, Among: g.Among}
+	return Machine{Name: fmt.Sprintf("#%d", n), Cluster: g.Cluster, Owner: g.Owner, Order: newest + n, Among: g.Among,
+		NoZone: zone == ""}
+}
+
+// domain returns the zone that Cluster API chose for a machine, or "".
+func (m *Machine) domain() string {
+	if m.NoZone {
+		return ""
+	}
+	return m.Zone
 }
 
 // probe returns why the next machine of a group fits nowhere; "" if it does.
 func (s *Simulation) probe(g *Group) string {
-	m := s.next(g)
-	if err := s.place(&m, &g.Source, s.zone(g)); err != nil {
+	zone := s.zone(g)
+	m := s.successor(g, zone)
+	if err := s.place(&m, &g.Source, zone); err != nil {
 		return err.Error()
 	}
 	s.free(&m)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -68,6 +69,16 @@ func short(s *Simulation) (text []string) {
 	return text
 }
 
+// health changes what Cluster API knows of machines; which counts from 0.
+func health(machines []Machine, which int, change func(*Health)) []Machine {
+	change(&machines[which].Health)
+	return machines
+}
+
+func down(h *Health) { h.Sick, h.Unavailable = true, true }
+
+func marked(h *Health) { h.Marked = true }
+
 func TestRoll(t *testing.T) {
 	full := []lxd.Host{host("a1", "a", 1, 1), host("b1", "b", 1, 1), host("c1", "c", 1, 1)}
 	one := []lxd.Host{host("a1", "a", 2, 1), host("b1", "b", 1, 1), host("c1", "c", 1, 1)}
@@ -110,6 +121,25 @@ func TestRoll(t *testing.T) {
 			Group{Replicas: 2, MaxSurge: 1, MaxUnavailable: 1, Source: vms([]lxd.Host{host("a1", "a", 2, 2)})}, running("o", "a1", "a1"),
 			[]string{"-o-0@a1", "+#1@a1", "-o-1@a1", "+#2@a1"}, true,
 		},
+		"workers that may be fewer, one of which is down already": {
+			Group{Replicas: 3, MaxSurge: 1, MaxUnavailable: 1, Source: vms([]lxd.Host{host("a1", "a", 3, 3)})}, health(running("o", "a1", "a1", "a1"), 1, down),
+			[]string{"+#1 no"}, false,
+		},
+		"workers that go first, one of which is down": {
+			Group{Replicas: 3, MaxUnavailable: 1, Source: vms([]lxd.Host{host("a1", "a", 3, 3)})}, health(running("o", "a1", "a1", "a1"), 1, down),
+			[]string{"-o-1@a1", "+#1@a1", "-o-0@a1", "+#2@a1", "-o-2@a1", "+#3@a1"}, true,
+		},
+		"all workers are down": {
+			Group{Replicas: 1, MaxSurge: 1, Source: vms(full)}, health(running("o", "a1"), 0, down), []string{"+#1 no"}, false,
+		},
+		"a worker that is marked": {
+			Group{Replicas: 2, MaxSurge: 1, Source: vms([]lxd.Host{host("a1", "a", 3, 2)})}, health(running("o", "a1", "a1"), 1, marked),
+			[]string{"+#1@a1", "-o-1@a1", "+#2@a1", "-o-0@a1"}, true,
+		},
+		"a control plane that is marked": {
+			Group{ControlPlane: true, Replicas: 3, MaxSurge: 1, FailureDomains: zones, Source: vms(one)}, health(running("o", "a1", "b1", "c1"), 2, marked),
+			[]string{"+#1@a1", "-o-2@c1", "+#2@c1", "-o-0@a1", "+#3@a1", "-o-1@b1"}, true,
+		},
 		"workers without room": {
 			Group{Replicas: 2, MaxSurge: 1, Source: vms([]lxd.Host{host("a1", "a", 2, 2)})}, running("o", "a1", "a1"), []string{"+#1 no"}, false,
 		},
@@ -144,6 +174,58 @@ func TestRoll(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Of the old machines Cluster API deletes the first by name, however old it is, and those of an older MachineSet before
+// those of a newer one. A rollout fits if it does then.
+func TestOldWorkersGoByName(t *testing.T) {
+	two := func(vm *lxd.VMSpec) { vm.Resources.Cores = 2 }
+	for name, tc := range map[string]struct {
+		order    DeletionOrder
+		change   func(z, a *Machine)
+		goesLast bool // o-a, which leaves no room for a new machine
+	}{
+		"o-z is older":                {Random, func(z, a *Machine) { z.Order, a.Order = 0, 1 }, false},
+		"o-a is older":                {Random, func(z, a *Machine) { z.Order, a.Order = 1, 0 }, false},
+		"no order":                    {"", func(z, _ *Machine) { z.Health.Age = time.Hour }, false},
+		"the oldest":                  {Oldest, func(z, _ *Machine) { z.Health.Age = time.Hour }, true},
+		"the newest":                  {Newest, func(_, a *Machine) { a.Health.Age = time.Hour }, true},
+		"the oldest, after a year":    {Oldest, func(z, a *Machine) { z.Health.Age, a.Health.Age = 10000*time.Hour, 9500*time.Hour }, false},
+		"the newest, after a year":    {Newest, func(z, a *Machine) { z.Health.Age, a.Health.Age = 9500*time.Hour, 10000*time.Hour }, false},
+		"one of an older MachineSet":  {Random, func(_, a *Machine) { a.Set = 1 }, true},
+		"an old one, and one is sick": {Oldest, func(z, a *Machine) { z.Health.Sick, a.Health.Age = true, 10000*time.Hour }, false},
+	} {
+		machines := running("o", "b1", "a1")
+		z, a := &machines[0], &machines[1]
+		z.Name, z.Has.Resources.Cores, a.Name = "o-z", 4, "o-a" // b1 has room for both new machines once o-z is gone.
+		tc.change(z, a)
+		group := Group{
+			Cluster: "c", Owner: "o", Among: "c", Replicas: 2, MaxUnavailable: 1, DeletionOrder: tc.order,
+			Source: vms([]lxd.Host{host("a1", "a", 1, 1), host("b1", "b", 4, 4)}, two),
+		}
+		s := New(machines)
+		if fits := s.Roll(&group); fits != tc.goesLast || fits != s.Fits() {
+			t.Errorf("%s: it fits: %t, want %t: %v", name, fits, tc.goesLast, short(s))
+		}
+	}
+}
+
+// A group that is to have fewer machines loses those that Cluster API deletes first.
+func TestScaleDown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		group Group
+		want  []string
+	}{
+		"workers":        {Group{Replicas: 1}, []string{"-o-0@a1", "-o-1@b1"}},
+		"control planes": {Group{ControlPlane: true, Replicas: 1, FailureDomains: []string{"a", "b"}, Source: vms([]lxd.Host{host("a1", "a", 9, 1), host("b1", "b", 9, 2)})}, []string{"-o-1@b1", "-o-0@a1"}},
+		"paused":         {Group{Replicas: 1, Held: "paused"}, []string{"=o-0@a1 no"}},
+	} {
+		s := New(running("o", "a1", "b1", "b1"))
+		tc.group.Cluster, tc.group.Owner = "c", "o"
+		if fits := s.Scale(&tc.group); fits != (tc.group.Held == "") || !cmp.Equal(short(s), tc.want) {
+			t.Errorf("%s: it fits: %t: %v, want %v", name, fits, short(s), tc.want)
+		}
 	}
 }
 

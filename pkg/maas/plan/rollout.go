@@ -27,6 +27,8 @@ type Group struct {
 	Only           bool
 	// Zone is where all the machines go; "" is anywhere, or by FailureDomains.
 	Zone string
+	// DeletionOrder is which workers go first.
+	DeletionOrder DeletionOrder
 	// OnDelete: machines are replaced only when a person deletes them.
 	OnDelete bool
 	// Held is why nothing is done with the machines, such as that the cluster is paused; "" if there is no reason.
@@ -34,15 +36,34 @@ type Group struct {
 }
 
 // Scale makes the machines that a group lacks, and reports whether they fit. Of several that don't, the first is a
-// step.
+// step. Machines that are too many are deleted.
 func (s *Simulation) Scale(g *Group) bool {
-	for len(s.of(g.Cluster, g.Owner)) < g.Replicas {
+	for {
+		there := s.of(g.Cluster, g.Owner)
+		switch {
+		case len(there) == g.Replicas:
+			return true
+		case len(there) > g.Replicas && g.Held != "":
+			s.keep(there[0], false, g.Held)
+			return false
+		case len(there) > g.Replicas:
+			s.remove(s.surplus(g, there))
+			continue
+		}
 		if step, fits := s.attempt(g); !fits {
 			s.add(step)
 			return false
 		}
 	}
-	return true
+}
+
+// surplus returns which machine of a group that has too many goes first.
+func (s *Simulation) surplus(g *Group, of []Machine) Machine {
+	if g.ControlPlane {
+		return nextControlPlane(of, of, s.able(g))
+	}
+	sortWorkers(of, g.DeletionOrder)
+	return of[0]
 }
 
 const (
@@ -71,7 +92,8 @@ func (s *Simulation) Roll(g *Group) bool {
 			}
 			continue
 		}
-		if len(old) == 0 || !g.mayGo(len(old), made, refused != nil) {
+		goes, may := s.next(g, old, made, refused != nil)
+		if !may {
 			if refused == nil {
 				s.keep(old[0], false, noLeeway)
 			} else {
@@ -79,34 +101,22 @@ func (s *Simulation) Roll(g *Group) bool {
 			}
 			return false
 		}
-		goes := g.first(old)
 		s.remove(goes)
 		old, refused = list.Where(old, func(m Machine) bool { return m.Name != goes.Name }), nil
 	}
 	return true
 }
 
-// mayGo reports whether an old machine may be deleted now: a control plane deletes none while it waits for a new one.
-func (g *Group) mayGo(old, made int, waits bool) bool {
-	if g.ControlPlane {
-		return !waits
+// next returns which of the old machines is deleted now; false if none may be. A control plane deletes none while it
+// waits for a new one.
+func (s *Simulation) next(g *Group, old []Machine, made int, waits bool) (goes Machine, ok bool) {
+	switch {
+	case len(old) == 0, g.ControlPlane && waits:
+		return goes, false
+	case g.ControlPlane:
+		return nextControlPlane(old, s.of(g.Cluster, g.Owner), s.able(g)), true
 	}
-	return old+made-1 >= g.Replicas-g.MaxUnavailable
-}
-
-// first returns which of the old machines goes first: of a control plane one of the zone with the most of them, and the
-// oldest of those.
-func (g *Group) first(old []Machine) Machine {
-	if !g.ControlPlane {
-		return old[0]
-	}
-	inZone := map[string]int{}
-	for _, m := range old {
-		inZone[m.Zone]++
-	}
-	return slices.MaxFunc(old, func(a, b Machine) int {
-		return cmp.Or(inZone[a.Zone]-inZone[b.Zone], cmp.Compare(b.Order, a.Order))
-	})
+	return g.nextWorker(old, made, waits)
 }
 
 // zone returns where the next machine of a group goes: a control plane to the zone with the fewest new ones, then with
@@ -118,9 +128,9 @@ func (s *Simulation) zone(g *Group) string {
 	}
 	fresh, all := map[string]int{}, map[string]int{}
 	for _, m := range s.of(g.Cluster, g.Owner) {
-		all[m.Zone]++
+		all[m.domain()]++
 		if m.Order > newest {
-			fresh[m.Zone]++
+			fresh[m.domain()]++
 		}
 	}
 	return slices.MinFunc(able, func(a, b string) int {
