@@ -118,8 +118,27 @@ func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
 		}
 		return whole(lister, example, resync, indexers)
 	}
-	cacheOptions.DefaultTransform = lean
+	makeLean(&cacheOptions)
 	return cacheOptions
+}
+
+// makeLean makes all cached objects lean, also those of a kind with a transform of its own, which replaces the default.
+func makeLean(options *cache.Options) {
+	options.DefaultTransform = lean
+	for object, its := range options.ByObject {
+		further := its.Transform
+		if further == nil {
+			continue
+		}
+		its.Transform = func(in any) (any, error) {
+			in, err := lean(in)
+			if err != nil {
+				return nil, err
+			}
+			return further(in)
+		}
+		options.ByObject[object] = its
+	}
 }
 
 // lean drops the parts of a cached object that nothing here reads: most of a Node is its images. An object that is
