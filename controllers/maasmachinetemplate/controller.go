@@ -139,8 +139,8 @@ func (r *Reconciler) supply(
 }
 
 // templateStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal
-// the spec gives only minima; the matching machines have the real values: the smallest of each, because a pod must fit
-// on whichever machine is acquired.
+// the spec gives only minima, and maybe the architecture; the matching machines have the real values: the smallest of
+// each, because a pod must fit on whichever machine is acquired.
 func templateStatus(
 	namespace string, spec infrav1.MaasMachineSpec, from plan.Source,
 ) infrav1.MaasMachineTemplateStatus {
@@ -171,6 +171,7 @@ func templateStatus(
 		disk = 0 // Files that pods write are in memory.
 	}
 	status.Capacity = resources(cores, memory, disk)
+	status.NodeInfo.Architecture = architecture(constraints.Architecture) // Also while no machine matches.
 	for only := range architectures {
 		if len(architectures) == 1 {
 			status.NodeInfo.Architecture = only

@@ -62,6 +62,14 @@ func TestTemplateStatus(t *testing.T) {
 		"bare metal has at least the size in its spec": {
 			infrav1.MaasMachineSpec{MinCPU: 4, MinMemory: 8192}, nil, sizesOf{"cpu": "4", "memory": "8Gi"}, "",
 		},
+		"bare metal that is not there yet has the architecture of its spec": {
+			infrav1.MaasMachineSpec{Architecture: "arm64/generic", MinCPU: 4, MinMemory: 8192}, nil, sizesOf{"cpu": "4", "memory": "8Gi"}, "arm64",
+		},
+		"the architecture of the spec, with Kubernetes' name": {infrav1.MaasMachineSpec{Architecture: "ppc64el"}, nil, sizesOf{}, "ppc64le"},
+		"the architecture of the spec, and machines of others": {
+			infrav1.MaasMachineSpec{Architecture: "amd64"}, []*maas.Machine{arm}, sizesOf{}, "amd64",
+		},
+		"an architecture of the spec without a name in Cluster API": {infrav1.MaasMachineSpec{Architecture: "armhf"}, nil, sizesOf{}, ""},
 		"nothing is known": {infrav1.MaasMachineSpec{}, nil, sizesOf{}, ""},
 		"the smallest of each size": {
 			infrav1.MaasMachineSpec{MinCPU: 4}, []*maas.Machine{metal(), small}, sizesOf{"cpu": "8", "memory": "64Gi", "ephemeral-storage": "480G"}, "amd64",

@@ -27,6 +27,7 @@ var everything = values{
 	"imagePullSecrets": []any{"pull"},
 	"replicas":         2,
 	"watchFilter":      "blue",
+	"autoscaler":       values{"enabled": true},
 	"evacuation":       values{"enabled": true},
 	"listenHost":       "127.0.0.1",
 	"ports":            values{"health": 19440, "metrics": 18443},
