@@ -120,6 +120,20 @@ func TestLifeOfAVM(t *testing.T) {
 		}
 		w.must(w.workload.Delete(t.Context(), node))
 	})
+	t.Run("no two Nodes get one provider ID", func(t *testing.T) {
+		other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.NodeSpec{ProviderID: m.Spec.ProviderID}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
+		w.must(w.workload.Create(t.Context(), other))
+		w.must(w.workload.Create(t.Context(), node))
+		w.poke(m)
+		w.eventsOf(m, infrav1.ProviderIDTakenReason, "Node other ", m.Spec.ProviderID)
+		w.must(w.workload.Get(t.Context(), client.ObjectKeyFromObject(node), node))
+		if node.Spec.ProviderID != "" {
+			t.Errorf("the Node has the provider ID %s, which another Node has", node.Spec.ProviderID)
+		}
+		w.must(w.workload.Delete(t.Context(), other))
+		w.must(w.workload.Delete(t.Context(), node))
+	})
 	t.Run("the Node gets its provider ID", func(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Status.Hostname}}
 		w.must(w.workload.Create(t.Context(), node))

@@ -416,6 +416,13 @@ const (
 	//   - You: switch that cloud controller off ([provider IDs](bootstrap-providers.md#provider-ids)), and replace the
 	//     Machine.
 	ProviderIDDiffersReason = "ProviderIDDiffers"
+
+	// ProviderIDTakenReason: another Node of the workload cluster has the machine's provider ID: it is left of an
+	// earlier Machine, or its machine is in another MAAS, in a zone of the same name, with the same system id. Cluster
+	// API finds neither of two such Nodes. It is the reason of an event, not of a condition.
+	//   - Provider: does not give the ID to a second Node, and tries again every few minutes.
+	//   - You: delete the Node that the event names if its machine is gone. Otherwise replace this Machine.
+	ProviderIDTakenReason = "ProviderIDTaken"
 )
 
 // # Giving a machine back

@@ -104,6 +104,17 @@ func (r *Reconciler) node(ctx context.Context, l *life) (outcome, error) {
 	}
 	before := node.DeepCopy()
 	if node.Spec.ProviderID == "" {
+		other, err := nodeWith(ctx, workload, l.MaasMachine.Spec.ProviderID)
+		if err != nil {
+			return proceed, err
+		}
+		if other != "" { // Of two Nodes with one provider ID, Cluster API finds neither.
+			r.Warn(l.MaasMachine, infrav1.ProviderIDTakenReason, "Join",
+				"Node %s has the provider ID %s, which Node %s would get: delete Node %s if its machine is gone; if it is a "+
+					"machine of another MAAS, replace this Machine",
+				other, l.MaasMachine.Spec.ProviderID, node.Name, other)
+			return report.Retry(report.SafetyRetry, infrav1.WaitingForNodeReason, "another Node has its provider ID"), nil
+		}
 		node.Spec.ProviderID = l.MaasMachine.Spec.ProviderID
 	}
 	if node.Spec.ProviderID != l.MaasMachine.Spec.ProviderID {
@@ -158,6 +169,20 @@ func findNode(ctx context.Context, workload client.Reader, names []string) (*cor
 		}
 	}
 	return nil, nil
+}
+
+// nodeWith returns the name of a Node with a provider ID, or "".
+func nodeWith(ctx context.Context, workload client.Reader, providerID string) (string, error) {
+	nodes := &corev1.NodeList{}
+	if err := workload.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil { // They are only read.
+		return "", fmt.Errorf("listing the Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		if nodes.Items[i].Spec.ProviderID == providerID {
+			return nodes.Items[i].Name, nil
+		}
+	}
+	return "", nil
 }
 
 // watchNodes wakes machines when their Nodes join.

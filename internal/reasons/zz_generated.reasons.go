@@ -233,6 +233,10 @@ var all = map[string]Reason{
 		Means: "the Node with the machine's name has another provider ID, for example `rke2://NAME`: a cloud controller, or a kubelet's argument, has set it. Cluster API does not find the Node. It is the reason of an event, not of a condition.",
 		You:   "switch that cloud controller off (provider IDs), and replace the Machine.",
 	},
+	"ProviderIDTaken": {
+		Means: "another Node of the workload cluster has the machine's provider ID: it is left of an earlier Machine, or its machine is in another MAAS, in a zone of the same name, with the same system id. Cluster API finds neither of two such Nodes. It is the reason of an event, not of a condition.",
+		You:   "delete the Node that the event names if its machine is gone. Otherwise replace this Machine.",
+	},
 	"EraseFailed": {
 		Means: "MAAS could not erase the disks. (Before a deletion: somebody else released the machine, and that failed.)",
 		You:   "repair the disks or the machine; or give it back unerased: `kubectl patch maasmachine NAME --type merge -p '{\"spec\":{\"release\":{\"erase\":\"none\"}}}'`.",
