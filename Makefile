@@ -340,7 +340,7 @@ docs-check: ## Fail if a link in the documents leads nowhere, or a page is in no
 
 ##@ Code
 
-GENERATED := api $(CHART) clusterclass internal/reasons $(wildcard docs/*.md) docs/adr/README.md
+GENERATED := api $(CHART) clusterclass hack/crds/schema.yaml internal/reasons $(wildcard docs/*.md) docs/adr/README.md
 
 .PHONY: generate
 generate: tools-controller-gen ## Generate deepcopy, CRDs and RBAC from the Go markers, the chart's schema from its values, other distributions' ClusterClasses and docs/variables.md from the ClusterClass, docs/capmaasctl.md from the commands, docs/reasons.md from the reasons, and sections of documents.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Generates what comes from the Go markers: deepcopy methods, the CRDs and the
-# manager's RBAC rules, the latter two for the chart. And what comes from the
+# Generates what comes from the Go markers: deepcopy methods, the CRDs, which hack/crds
+# completes, and the manager's RBAC rules, the latter two for the chart. And what comes from the
 # comments in the chart's values.yaml: its schema.
 # And what comes from the ClusterClass: those of other distributions, and the reference of its variables.
 # And the reference of capmaasctl, from its commands. And the pages about reasons, and what capmaasctl knows of them,
@@ -31,6 +31,7 @@ trap 'rm -rf "$generated"' EXIT
 
 # Into a directory of its own first, so that a kind that was removed takes its file with it.
 "$controller_gen" crd:headerFile=hack/boilerplate.yaml.txt paths=./api/... output:crd:dir="$generated/crds"
+go run ./hack/crds --dir "$generated/crds"
 # What only an option needs is a role of its own.
 mapfile -t always < <(go list ./controllers/... ./cmd/... | grep -v '/controllers/evacuation$')
 "$controller_gen" rbac:roleName=manager,headerFile=hack/boilerplate.yaml.txt \

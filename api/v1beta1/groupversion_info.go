@@ -23,6 +23,10 @@ var (
 	AddToScheme = schemeBuilder.AddToScheme
 )
 
+// SchemaAnnotation on a CRD is the number of its schema. A CRD with a lower number is of an earlier release, and would
+// erase the fields that it does not have: the chart's policy refuses it.
+const SchemaAnnotation = "capmaas.io/schema"
+
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&LXDHost{}, &LXDHostList{},
