@@ -36,11 +36,16 @@ func upgradeChart(t *testing.T, to *chart.Chart, v values) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upgrade := action.NewUpgrade(configuration)
-	upgrade.Namespace, upgrade.ResetValues = releaseNamespace, true
-	if _, err := upgrade.RunWithContext(t.Context(), releaseName, to, v); err != nil {
+	if _, err := newUpgrade(configuration).RunWithContext(t.Context(), releaseName, to, v); err != nil {
 		t.Fatalf("upgrading with %v: %v", v, err)
 	}
+}
+
+// newUpgrade returns an upgrade to a chart with its own values.
+func newUpgrade(configuration *action.Configuration) *action.Upgrade {
+	upgrade := action.NewUpgrade(configuration)
+	upgrade.Namespace, upgrade.ResetValues = releaseNamespace, true
+	return upgrade
 }
 
 // thisChart returns the present chart.
@@ -56,33 +61,48 @@ func thisChart(t *testing.T) *chart.Chart {
 // nextChart is a later version of the chart, whose CRD MaasCluster has another column.
 func nextChart(t *testing.T) *chart.Chart {
 	t.Helper()
+	return laterChart(t, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		if crd.Name == clusterCRD {
+			columns := &crd.Spec.Versions[0].AdditionalPrinterColumns
+			*columns = append(*columns, apiextensionsv1.CustomResourceColumnDefinition{Name: "Next", Type: "string", JSONPath: ".metadata.name"})
+		}
+	})
+}
+
+// laterChart is a later version of the chart, with other CRDs.
+func laterChart(t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition)) *chart.Chart {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "capmaas")
 	if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "files", "crds", "infrastructure.cluster.x-k8s.io_maasclusters.yaml")
-	content, err := os.ReadFile(path)
+	paths, err := filepath.Glob(filepath.Join(dir, "files", "crds", "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	crd := apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.UnmarshalStrict(content, &crd); err != nil {
-		t.Fatal(err)
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd := apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(content, &crd); err != nil {
+			t.Fatal(err)
+		}
+		change(&crd)
+		if content, err = yaml.Marshal(crd); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	columns := &crd.Spec.Versions[0].AdditionalPrinterColumns
-	*columns = append(*columns, apiextensionsv1.CustomResourceColumnDefinition{Name: "Next", Type: "string", JSONPath: ".metadata.name"})
-	if content, err = yaml.Marshal(crd); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	next, err := loader.LoadDir(dir)
+	later, err := loader.LoadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.Metadata.Version, next.Metadata.AppVersion = "0.2.0", "v0.2.0"
-	return next
+	later.Metadata.Version, later.Metadata.AppVersion = "0.2.0", "v0.2.0"
+	return later
 }
 
 // precious makes a MaasCluster of a user, and returns it.
