@@ -316,6 +316,11 @@ type LXDClientCertificate struct {
 
 // LXDHostStatus is the observed state of an LXDHost. All of it can be rebuilt from LXD, MAAS and spec.
 type LXDHostStatus struct {
+	// observedGeneration is the generation of the object that the status is about. It is -1 until the manager has seen the
+	// object, so that whoever waits for it (Helm, Flux) does not take it for done.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// version is LXD's version.
 	// +optional
 	Version string `json:"version,omitempty"`
@@ -411,6 +416,7 @@ type LXDHost struct {
 
 	// status is the observed state.
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status LXDHostStatus `json:"status,omitempty,omitzero"`
 }
 

@@ -288,6 +288,11 @@ type ClusterNetworkStatus struct {
 
 // MaasClusterStatus is the observed state of a MaasCluster. All of it can be rebuilt from spec and MAAS.
 type MaasClusterStatus struct {
+	// observedGeneration is the generation of the object that the status is about. It is -1 until the manager has seen the
+	// object, so that whoever waits for it (Helm, Flux) does not take it for done.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// initialization is the progress of the first provisioning.
 	// +optional
 	Initialization ClusterInitialization `json:"initialization,omitempty,omitzero"`
@@ -347,6 +352,7 @@ type MaasCluster struct {
 
 	// status is the observed state.
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status MaasClusterStatus `json:"status,omitempty,omitzero"`
 }
 

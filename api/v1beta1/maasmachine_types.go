@@ -777,6 +777,11 @@ type HardwareNIC struct {
 
 // MaasMachineStatus is the observed state of a MaasMachine. All of it can be rebuilt from spec and MAAS.
 type MaasMachineStatus struct {
+	// observedGeneration is the generation of the object that the status is about. It is -1 until the manager has seen the
+	// object, so that whoever waits for it (Helm, Flux) does not take it for done.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// initialization is the progress of the first provisioning.
 	// +optional
 	Initialization MachineInitialization `json:"initialization,omitempty,omitzero"`
@@ -919,6 +924,7 @@ type MaasMachine struct {
 
 	// status is the observed state.
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status MaasMachineStatus `json:"status,omitempty,omitzero"`
 }
 

@@ -106,6 +106,11 @@ type TemplateRoom struct {
 
 // MaasMachineTemplateStatus is what the cluster autoscaler needs to scale from zero, and the room for more machines.
 type MaasMachineTemplateStatus struct {
+	// observedGeneration is the generation of the object that the status is about. It is -1 until the manager has seen the
+	// object, so that whoever waits for it (Helm, Flux) does not take it for done.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// capacity of a machine made from this template.
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
@@ -142,6 +147,7 @@ type MaasMachineTemplate struct {
 
 	// status is what the cluster autoscaler needs to scale from zero, and the room for more machines.
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status MaasMachineTemplateStatus `json:"status,omitempty,omitzero"`
 }
 

@@ -87,6 +87,11 @@ type RemediationProgress struct {
 
 // MaasRemediationStatus is how far the remediation is.
 type MaasRemediationStatus struct {
+	// observedGeneration is the generation of the object that the status is about. It is -1 until the manager has seen the
+	// object, so that whoever waits for it (Helm, Flux) does not take it for done.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	RemediationProgress `json:",inline"`
 
 	// conditions: PowerCycled (the machine was switched off and on), HandedOver (Cluster API replaces the Machine),
@@ -121,6 +126,7 @@ type MaasRemediation struct {
 
 	// status is how far it is.
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status MaasRemediationStatus `json:"status,omitempty,omitzero"`
 }
 

@@ -140,6 +140,7 @@ func (r *Reconciler) leaveToMirror(host *infrav1.LXDHost) time.Duration {
 // store patches the status if it changed, and says in an event why a host is no longer ready. The error is a conflict
 // if the object was changed meanwhile, and conditions are to be: a patch has all of them, also those that others write.
 func store(ctx context.Context, c client.Client, recorder events.EventRecorder, before, host *infrav1.LXDHost) error {
+	host.Status.ObservedGeneration = host.Generation
 	if equality.Semantic.DeepEqual(before.Status, host.Status) {
 		return nil
 	}

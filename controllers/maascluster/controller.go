@@ -195,12 +195,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 }
 
 // reconcileForeign records the MAAS of a cluster that something else manages, and follows it: its machines keep to that
-// as those of any other, and block its move while they come or go. Nothing else of it is changed.
+// as those of any other, and block its move while they come or go. Of its status it says only that it was seen: whether
+// it is ready is for what manages it to say.
 func (r *Reconciler) reconcileForeign(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (ctrl.Result, error) {
 	if annotations.IsPaused(cluster, maasCluster) {
 		return r.allowMove(ctx, maasCluster)
+	}
+	if before := maasCluster.DeepCopy(); before.Status.ObservedGeneration != before.Generation {
+		maasCluster.Status.ObservedGeneration = maasCluster.Generation
+		if err := r.Client.Status().Patch(ctx, maasCluster, client.MergeFrom(before)); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
 	}
 	if err := r.mark(ctx, maasCluster, map[string]string{}); err != nil {
 		return ctrl.Result{}, err

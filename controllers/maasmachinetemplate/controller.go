@@ -98,6 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			wait.Jitter(clusters.BareMetalMaxAge, 0.2)
 		status.Room = room
 	}
+	status.ObservedGeneration = template.Generation
 	if equality.Semantic.DeepEqual(template.Status, status) {
 		return result, nil
 	}

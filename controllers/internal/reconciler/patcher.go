@@ -38,7 +38,7 @@ func NewPatcher[O client.Object, R opened](
 	return &Patcher[R]{helper, record, object.GetResourceVersion()}, unreadable, nil
 }
 
-// Store patches the object with the conditions that its reconciler owns.
+// Store patches the object with the conditions that its reconciler owns, and the generation that they are about.
 func (p *Patcher[R]) Store(ctx context.Context, object client.Object, owned []string) error {
 	if !object.GetDeletionTimestamp().IsZero() && len(object.GetFinalizers()) == 0 {
 		return nil // Kubernetes removed it with its last finalizer.
@@ -50,5 +50,6 @@ func (p *Patcher[R]) Store(ctx context.Context, object client.Object, owned []st
 		p.Record.LeaveOut()
 	}
 	object.SetResourceVersion(p.read) // The helper would take a newer one for a change.
-	return errors.Join(failed, p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned}))
+	return errors.Join(failed, p.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned},
+		patch.WithStatusObservedGeneration{}))
 }
