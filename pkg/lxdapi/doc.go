@@ -9,5 +9,5 @@
 // An operation is waited for. What it came to is read from the operation itself: the response to the wait has another
 // form in each version, and may be that of a proxy. An operation that LXD has forgotten proves nothing.
 //
-// What LXD took away, renamed or added between its versions is in Differences, by API extension.
+// What LXD took away, renamed or added between its versions is in Uses, by API extension; Traits are those of one LXD.
 package lxdapi

@@ -60,7 +60,13 @@ func newBed(t *testing.T) *bed {
 // anotherBed is a further one in a test.
 func anotherBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, daemon: lxdtest.Start(t, lxdbed.Options{}), uploaded: &sync.Once{}}
+	return bedOf(t, lxdbed.Options{})
+}
+
+// bedOf is one with a certain LXD.
+func bedOf(t *testing.T, o lxdbed.Options) *bed {
+	t.Helper()
+	b := &bed{t: t, daemon: lxdtest.Start(t, o), uploaded: &sync.Once{}}
 	b.all = lxdtest.Connect(t, b.daemon.Socket())
 	b.server = b.all.UseProject(project)
 	b.must(b.all.CreateStoragePool(api.StoragePoolsPost{Name: pool, Driver: "dir"}))
