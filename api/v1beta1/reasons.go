@@ -233,6 +233,13 @@ const (
 	//   - You: [prepare the LXDHosts](maas-4.md#prepare-the-lxdhosts) of the former VM hosts, or add [direct
 	//     hosts](lxdhost-objects.md#adding-a-direct-host).
 	VMHostsNotSupportedReason = "VMHostsNotSupported"
+
+	// LXDTooNewReason: MAAS can make no VMs on this version of LXD: its driver for VM hosts, up to MAAS 3.8, needs what
+	// LXD 6.7 removed. On an LXDHost of a VM host, and on the node of a host cluster. Direct hosts are not concerned.
+	//   - Provider: does not register the node, and places no new VM on the VM host. One that MAAS has, and its VMs, are
+	//     left as they are.
+	//   - You: see [VM hosts of MAAS](lxd-versions.md#vm-hosts-of-maas).
+	LXDTooNewReason = "LXDTooNew"
 )
 
 // # Addresses

@@ -31,7 +31,13 @@ type lxdBed struct {
 
 func newLXDBed(t *testing.T) lxdBed {
 	t.Helper()
-	daemon := lxdtest.Start(t, lxd.Options{})
+	return lxdBedOf(t, lxdtest.ForMAAS())
+}
+
+// lxdBedOf plays a version of LXD; "" is its own.
+func lxdBedOf(t *testing.T, version string) lxdBed {
+	t.Helper()
+	daemon := lxdtest.Start(t, lxd.Options{Plays: version})
 	return lxdBed{daemon, lxdtest.Connect(t, daemon.Socket())}
 }
 
@@ -312,6 +318,25 @@ func TestAnAddressThatLXDDoesNotHaveIsNotRegistered(t *testing.T) {
 		result, _ := b.ask(t, adminKey, args...)
 		checkStates(t, result, map[string]state{"https-address": stateFailed})
 		node.check(t, "--apply")
+	}
+}
+
+// MAAS can't use LXD 6.7 and newer; LXD itself is as it should be.
+func TestALXDThatIsTooNewForMAASIsNotRegistered(t *testing.T) {
+	t.Parallel()
+	node := lxdBedOf(t, "6.9")
+	node.check(t, "--apply")
+	for _, line := range node.check(t).Checks {
+		if line.State != stateOK || line.Name == "lxd-server" && !strings.Contains(line.Found, "LXD 6.9") {
+			t.Errorf("the check is %+v", line)
+		}
+	}
+	before := node.state(t)
+	b := newBed(t, lxdRegion, simulator.Options{Dial: node.daemon.Dial, PatchedLXDDriver: true})
+	result, _ := b.ask(t, adminKey, "vm-host", "--apply", "--socket="+node.daemon.Socket(), "--node-ip=10.0.2.15")
+	checkStates(t, result, map[string]state{"lxd-server": stateFailed})
+	if diff := cmp.Diff(before, node.state(t)); diff != "" {
+		t.Errorf("it changed LXD: %s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -122,6 +123,10 @@ func (c *checks) condition(h maas.VMHost, o options, unusable error) {
 		c.failed("vm-host-reachable", remedy, "MAAS has never reached its LXD")
 		return
 	}
+	if why := lxdapi.OfVersion(h.Version).NotForMAAS(); why != "" {
+		c.failed("vm-host-reachable", lxdapi.NotForMAASRemedy, "%s", why)
+		return
+	}
 	c.ok("vm-host-reachable", "MAAS has reached its LXD %s", h.Version)
 	if !h.ResourcesKnown() {
 		c.failed("vm-host-resources", "they come a minute after the registration; else refresh the VM host in MAAS",
@@ -143,7 +148,7 @@ func (c *checks) place(name, wanted, is string) {
 // register brings the node's registration up to date, using LXD's socket for the certificate.
 func (c *checks) register(ctx context.Context, o options) {
 	node := c.connect(ctx, o.socket)
-	if node == nil || !c.listens(ctx, node, o) || !c.unmistakable(ctx, node) {
+	if node == nil || !c.takesMAAS(ctx, node) || !c.listens(ctx, node, o) || !c.unmistakable(ctx, node) {
 		return
 	}
 	service, wanted, name := vmhosts.NewService(o.region), registrationOf(o), certificatePrefix+o.project
@@ -202,6 +207,20 @@ func forgetTries(ctx context.Context, node *lxdnode.Node, earlier []string) erro
 		}
 	}
 	return nil
+}
+
+// takesMAAS reports whether MAAS can make VMs on this LXD.
+func (c *checks) takesMAAS(ctx context.Context, node *lxdnode.Node) bool {
+	traits, err := node.Traits(ctx)
+	if err != nil {
+		c.lxdFailed(err)
+		return false
+	}
+	if why := traits.NotForMAAS(); why != "" {
+		c.failed(lineName(lxdnode.StepServer), lxdapi.NotForMAASRemedy, "%s", why)
+		return false
+	}
+	return true
 }
 
 // listens reports whether this LXD listens on the address that is to be registered: MAAS accepts any address.

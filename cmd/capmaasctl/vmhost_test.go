@@ -25,6 +25,7 @@ func TestCheckVMHost(t *testing.T) {
 	sentences := map[string]string{}
 	for name, tc := range map[string]struct {
 		key    string
+		lxd    string              // that of node1, if not the simulator's own
 		others map[string][]string // VM hosts that are registered beside node1: name, addresses
 		args   []string
 		want   map[string]state
@@ -51,10 +52,15 @@ func TestCheckVMHost(t *testing.T) {
 			want: map[string]state{"vm-host-resources": stateFailed}},
 		"never reached": {others: map[string][]string{"node3": {"127.0.0.1:" + port}}, args: []string{"--node-ip=127.0.0.1", "--port=" + port},
 			want: map[string]state{"vm-host-reachable": stateFailed}, last: "vm-host-reachable"},
-		"plain user": {key: plainKey, args: []string{node1}, want: map[string]state{"administrator": stateFailed}, last: "vm-hosts"},
+		"too new an LXD": {lxd: "6.9", args: []string{node1}, want: map[string]state{"vm-host-reachable": stateFailed}, last: "vm-host-reachable"},
+		"plain user":     {key: plainKey, args: []string{node1}, want: map[string]state{"administrator": stateFailed}, last: "vm-hosts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, testRegion, simulator.Options{})
+			region := testRegion
+			if tc.lxd != "" {
+				region = strings.Replace(region, "{name: node1,", "{name: node1, version: \""+tc.lxd+"\",", 1)
+			}
+			b := newBed(t, region, simulator.Options{})
 			for name, addresses := range tc.others {
 				b.register(t, name, addresses...)
 			}

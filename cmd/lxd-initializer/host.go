@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
@@ -80,11 +82,19 @@ func (p *pass) register(ctx context.Context) error {
 		return err
 	}
 	_, systemID := p.machine()
-	result, err := p.hosts.Ensure(ctx, repeated, vmhosts.Registration{
+	wanted := vmhosts.Registration{
 		Name: p.node.Name, PowerAddress: p.options.powerAddress(p.address), Project: p.options.lxd.Project,
 		Certificate: string(p.keys.Certificate), Key: string(p.keys.Key), Earlier: earlier,
 		Zone: zone, ResourcePool: p.options.resourcePool, SystemID: systemID, ID: p.hostID,
-	}, p.lxd.VMs)
+	}
+	traits, err := p.lxd.Traits(ctx)
+	if err != nil {
+		return err
+	}
+	if !traits.TakesMAAS() {
+		return p.registerNothing(ctx, traits, wanted)
+	}
+	result, err := p.hosts.Ensure(ctx, repeated, wanted, p.lxd.VMs)
 	if result.NoVMHosts {
 		return p.offer(ctx)
 	}
@@ -97,6 +107,27 @@ func (p *pass) register(ctx context.Context) error {
 			strings.Join(result.Changes, ", "), result.Host.Name)
 	}
 	return err
+}
+
+// registerNothing leaves MAAS as it is, because it can't use this LXD, which may have been upgraded since it was
+// registered. If MAAS has no VM hosts, the node is offered to the manager.
+func (p *pass) registerNothing(ctx context.Context, traits lxdapi.Traits, wanted vmhosts.Registration) error {
+	host, _, err := p.hosts.Check(ctx, wanted)
+	if errors.Is(err, maas.Gone) {
+		return p.offer(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	done := "the node is not registered"
+	if host != nil {
+		done = fmt.Sprintf("VM host %s stays registered, and its VMs stay as they are, but MAAS may not manage them",
+			host.Name)
+	}
+	return &problem{
+		reason: infrav1.LXDTooNewReason, status: corev1.ConditionFalse, permanent: true,
+		message: traits.NotForMAAS() + "; " + done + ": " + lxdapi.NotForMAASRemedy,
+	}
 }
 
 // connectMAAS makes a client for the current credentials.

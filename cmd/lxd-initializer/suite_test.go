@@ -131,6 +131,7 @@ type bed struct {
 	endpoint string
 	dir      string // the MAAS config dir
 	down     atomic.Bool
+	plays    string // the version of the LXDs of its nodes, or ""
 
 	mu    sync.Mutex
 	hosts map[string]*lxd.Daemon // by address
@@ -149,7 +150,7 @@ machines: [{prefix: metal-, count: 3, zone: zone-b, cores: 8, memory: 16384, dis
 func newBed(t *testing.T, wrap ...func(http.Handler) http.Handler) *bed {
 	t.Helper()
 	lxdtest.Require(t)
-	b := &bed{t: t, dir: t.TempDir(), hosts: map[string]*lxd.Daemon{}}
+	b := &bed{t: t, dir: t.TempDir(), hosts: map[string]*lxd.Daemon{}, plays: lxdtest.ForMAAS()}
 	b.region = simtest.New(t, regionYAML, simulator.Options{TimeScale: 1000, Dial: b.dial, PatchedLXDDriver: true})
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.down.Load() {
@@ -249,7 +250,7 @@ func (b *bed) newNode() *testNode {
 	b.mu.Unlock()
 	nic := machine.Interfaces[0]
 	n := &testNode{bed: b, name: fmt.Sprintf("node-%d", nodeNumber.Add(1)), ip: nic.Addresses[0].Addr().String(), machine: machine}
-	n.lxd = lxdtest.Start(b.t, lxd.Options{Address: nic.Addresses[0], MAC: nic.MAC})
+	n.lxd = lxdtest.Start(b.t, lxd.Options{Address: nic.Addresses[0], MAC: nic.MAC, Plays: b.plays})
 	b.mu.Lock()
 	b.hosts[n.ip] = n.lxd
 	b.mu.Unlock()

@@ -22,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -344,6 +345,9 @@ func (s *sighting) closed() *report.Problem {
 	switch {
 	case slices.Contains(s.Tags, lxd.RetiringTag):
 		return &report.Problem{Reason: infrav1.RetiringReason, Message: "its machine is being deleted, and waits for its VMs"}
+	case !lxdapi.OfVersion(s.Version).TakesMAAS():
+		return &report.Problem{Reason: infrav1.LXDTooNewReason,
+			Message: lxdapi.OfVersion(s.Version).NotForMAAS() + ": " + lxdapi.NotForMAASRemedy}
 	case s.machine != nil && s.machine.Status != maas.StatusDeployed:
 		return &report.Problem{Reason: infrav1.HostNotRunningReason, Message: "its machine " + s.machine.Hostname +
 			" is " + s.machine.StatusName + " in MAAS"}

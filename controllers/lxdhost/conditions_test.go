@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -106,6 +107,36 @@ func TestACordonedHostIsReady(t *testing.T) {
 				t.Errorf("Ready is %s, %s, want %s", c.Status, c.Reason, test.ready)
 			}
 		})
+	}
+}
+
+// Nothing new is placed where MAAS can't make VMs. That a direct host's LXD is newer than all that was tried is said, and
+// changes nothing.
+func TestAnLXDThatIsNew(t *testing.T) {
+	for version, want := range map[string]string{"": "", "5.21.7": "", "6.6": "", "6.7": infrav1.LXDTooNewReason, "6.10.0": infrav1.LXDTooNewReason} {
+		s := &sighting{VMHost: vmHost(1, "a", "")}
+		s.Version = version
+		why := s.closed()
+		if (why != nil) != (want != "") || why != nil && (why.Reason != want || !strings.Contains(why.Message, version)) {
+			t.Errorf("a VM host with LXD %s is closed: %+v", version, why)
+		}
+	}
+	for version, isNoted := range map[string]bool{"": false, "5.0.2": false, lxdapi.Newest: false, "6.10.0": true} {
+		host := direct()
+		if !markConnection(host, nil) {
+			t.Fatal("it is not connected")
+		}
+		host.Status.Version = version
+		noteNews(host)
+		report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
+		markSchedulable(host, nil)
+		summarize(host)
+		if c := conditions.Get(host, infrav1.ReachableCondition); c.Status != metav1.ConditionTrue || strings.Contains(c.Message, version+" is newer") != isNoted {
+			t.Errorf("Reachable of LXD %s is %+v", version, c)
+		}
+		if !conditions.IsTrue(host, infrav1.ReadyCondition) {
+			t.Errorf("a direct host with LXD %s is not ready: %+v", version, host.Status.Conditions)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -51,6 +52,7 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 			return failed
 		}
 		setReading(host, reading, owners)
+		noteNews(host)
 		if err := r.tendImages(ctx, host, options, reading); err != nil {
 			return err
 		}
@@ -60,6 +62,14 @@ func (r *Reconciler) observe(ctx context.Context, host *infrav1.LXDHost) error {
 	markSchedulable(host, takesNoVMs(host, err))
 	summarize(host)
 	return nil
+}
+
+// noteNews says in Reachable that an LXD is newer than what was tried. It is used all the same.
+func noteNews(host *infrav1.LXDHost) {
+	if note := lxdapi.OfVersion(host.Status.Version).NotTried(); note != "" {
+		conditions.Set(host, metav1.Condition{Type: infrav1.ReachableCondition, Status: metav1.ConditionTrue,
+			Reason: infrav1.ReadyReason, Message: note})
+	}
 }
 
 // read asks LXD, and shows the client certificate that LXD accepted. Other callers' responses may be used.

@@ -15,6 +15,7 @@ import (
 // sections returns what each page has between its markers, by the pages' paths. docs is the directory of documents.
 var sections = map[string]func(docs string) ([]byte, error){
 	"adr/README.md":     index,
+	"lxd-versions.md":   lxdTable,
 	"machine-states.md": statesTable,
 	"monitoring.md":     metricsTable,
 	"security.md":       rightsTable,

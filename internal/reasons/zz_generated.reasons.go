@@ -37,6 +37,10 @@ var all = map[string]Reason{
 		Means: "MAAS does not respond, or a proxy returns only errors, or the outcome of a request is unknown because its response was lost.",
 		You:   "check whether MAAS responds, from where the manager runs: `kubectl run maas --rm -i --restart=Never --image=curlimages/curl -- -sS http://maas.example.com:5240/MAAS/api/2.0/version/`.",
 	},
+	"LXDUnavailable": {
+		Means: "the LXD of a direct host does not respond, or has not finished what it was asked for, or the outcome of a request is unknown because its response was lost. The message has the host, what was being done, and what LXD waits for, as far as it tells.",
+		You:   "`kubectl describe lxdhost NAME`; on the host, `lxc operation list --all-projects` and LXD's log (`journalctl -u snap.lxd.daemon`) show what it is busy with.",
+	},
 	"MAASRefused": {
 		Means: "MAAS responds, but refuses. The message is MAAS's own: a locked machine, a key without the right (403), a subnet without a free address, a reserved IP that the machine can't have, a BMC that no rack controller reaches.",
 		You:   "follow the message. Without an address: free some in MAAS, or make the subnet or its ranges wider. With a reserved IP: link the interface to its subnet, or delete the reservation. Without a way to the BMC: check the rack controllers and the machine's power parameters.",
@@ -108,6 +112,10 @@ var all = map[string]Reason{
 	"VMHostsNotSupported": {
 		Means: "MAAS 4.0 and newer have no VM hosts. On an LXDHost: it was one of MAAS's VM hosts before MAAS was upgraded. On a MaasMachine that is being deleted: its VM is on such a host.",
 		You:   "prepare the LXDHosts of the former VM hosts, or add direct hosts.",
+	},
+	"LXDTooNew": {
+		Means: "MAAS can make no VMs on this version of LXD: its driver for VM hosts, up to MAAS 3.8, needs what LXD 6.7 removed. On an LXDHost of a VM host, and on the node of a host cluster. Direct hosts are not concerned.",
+		You:   "see VM hosts of MAAS.",
 	},
 	"WaitingForIPAddress": {
 		Means: "the IPAddressClaim exists, and the pool's provider has not responded; or an old claim is being deleted.",

@@ -120,7 +120,7 @@ var Uses = []Use{
 		{Since: "6.6", What: "`volatile.uuid` in what is read must be in what is put",
 			Here: "puts back all that was read"},
 		{Since: "6.6", What: "of an address that it can't listen on, 6.6 takes back the address, not our mark beside it",
-			Here: "takes the mark for its own"},
+			Here: "puts back the mark itself"},
 	}},
 	{Kind: Endpoint, Name: "resources", Methods: "GET", By: Hosts, Changes: []Change{
 		{Since: "5.21", Extension: extensionAccess, What: "a fine-grained identity needs `can_view_resources` on the server",

@@ -65,11 +65,11 @@ func (t Traits) TakesMAAS() bool {
 }
 
 const (
-	notForMAAS = "MAAS's driver for VM hosts, of all versions up to 3.8, can make no VMs on LXD %s: LXD 6.7 and newer have " +
-		"neither the endpoint virtual-machines nor the key security.secureboot, which it uses"
+	notForMAAS = "MAAS, up to 3.8, can't use LXD %s: LXD 6.7 and newer lack the endpoint virtual-machines and the key " +
+		"security.secureboot, which MAAS's driver needs"
 	// NotForMAASRemedy is what helps then.
-	NotForMAASRemedy = "use LXD 6.6 or older, best 5.21 (LXD can't go back: install it anew), or make the VMs through " +
-		"LXD's own API: an LXDHost with an address, as with MAAS 4.0"
+	NotForMAASRemedy = "use LXD 6.6 or older, such as 5.21 (LXD can't go back: install it anew), or make the VMs through " +
+		"LXD itself, by an LXDHost with spec.address"
 )
 
 // NotForMAAS says why MAAS can't make VMs on this LXD; "" if it can.

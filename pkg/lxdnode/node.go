@@ -149,6 +149,15 @@ func (n *Node) Addresses(ctx context.Context) ([]string, error) {
 	return server.Environment.Addresses, nil
 }
 
+// Traits returns what this LXD does as others do not. The error is an *Error.
+func (n *Node) Traits(ctx context.Context) (lxdapi.Traits, error) {
+	server, err := n.getServer(ctx, StepServer, "reading the server")
+	if err != nil {
+		return lxdapi.Traits{}, err
+	}
+	return lxdapi.TraitsOf(server), nil
+}
+
 // ServerCertificate returns the certificate (PEM) that LXD's clients see at its HTTPS address: environment.certificate
 // of GET /1.0. The error is an *Error.
 func (n *Node) ServerCertificate(ctx context.Context) ([]byte, error) {
@@ -189,7 +198,19 @@ func (p *pass) checkServer(client *lxdapi.Client) (State, string, error) {
 			"reason", "LXD %s can't run virtual machines here (its drivers: %s)", environment.ServerVersion,
 			strings.Join(drivers(server), ", "))
 	}
-	return OK, fmt.Sprintf("LXD %s, drivers %s", environment.ServerVersion, strings.Join(drivers(server), ", ")), nil
+	return OK, describe(server), nil
+}
+
+// describe says which LXD it is, and what to know of one that is so new.
+func describe(server *api.Server) string {
+	traits := lxdapi.TraitsOf(server)
+	found := fmt.Sprintf("LXD %s, drivers %s", traits.Version, strings.Join(drivers(server), ", "))
+	for _, note := range []string{traits.NotTried(), traits.NotForMAAS()} {
+		if note != "" {
+			found += "; " + note
+		}
+	}
+	return found
 }
 
 // RunsVMs reports whether LXD has the driver for VMs. The extension virtual-machines exists even if VMs can't run.

@@ -101,6 +101,8 @@ type Host struct {
 	StoragePools []StoragePool
 	// Architecture of its VMs, in MAAS's form: amd64/generic. "" while it is not known.
 	Architecture string
+	// TooNew is the version of a VM host's LXD, if MAAS can make no VMs on it; "" for any other.
+	TooNew string
 	// Images are those that the host has itself; MAAS has those for its VM hosts.
 	Images []string
 	// Capacity includes over-commit; Used is MAAS's figure. Cores, MiB and GB.

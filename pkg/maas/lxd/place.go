@@ -13,6 +13,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
@@ -78,6 +79,7 @@ const (
 	outOf    = "out of "
 	tooSmall = "too small for the VM"
 	together = "with another VM of this cluster"
+	tooNew   = "on an LXD that is too new for MAAS, "
 
 	withoutSubnet      = "without a subnet for bridge "
 	withoutOwnBridge   = "without the bridge that the LXDHost names, "
@@ -132,6 +134,8 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		}
 		return when(!h.Reachable, "not ready (MAAS does not know its resources)", "")
 	},
+	// MAAS would find no endpoint for VMs there.
+	func(h *Host, _ *VMSpec) reason { return when(h.TooNew != "", tooNew, h.TooNew) },
 	// A person has cordoned it.
 	func(h *Host, _ *VMSpec) reason {
 		return when(h.Object != nil && h.Object.Unschedulable, "unschedulable", "")
@@ -353,6 +357,7 @@ var fields = map[string]string{
 	"without storage pool ": ", as in spec.lxdConfig.storage", "without bridge ": ", as in spec.lxdConfig.network",
 	"without an address in subnet ": ", as in spec.lxdConfig.network",
 	"without image ":                ", as in spec.image: `capmaasctl image upload --lxd-host` brings it there",
+	tooNew:                          ": " + lxdapi.NotForMAASRemedy,
 	withoutSubnet: ": set spec.subnet of the LXDHost to MAAS's subnet on its spec.networkBridge, which the first " +
 		"network device must be on",
 	withoutOwnBridge:   ": make it on the host, or change spec.networkBridge of the LXDHost",

@@ -229,6 +229,7 @@ func TestPlaceRefuses(t *testing.T) {
 		"negative capacity":             {[]Host{host("a1", "a", used(math.MinInt, 0), func(h *Host) { h.Capacity.Cores = math.MinInt })}, small, InsufficientResources, "out of cores"},
 		"negative use":                  {[]Host{host("a1", "a", used(-100, 0), func(h *Host) { h.Capacity.Cores = 1 })}, small, InsufficientResources, "out of cores"},
 		"a pool of less than nothing":   {[]Host{host("a1", "a", func(h *Host) { h.StoragePools[0].Available = math.MinInt })}, small, InsufficientResources, "out of disk"},
+		"an LXD that MAAS can't use":    {[]Host{host("a1", "a", func(h *Host) { h.TooNew = "6.9" })}, small, HostUnavailable, "too new for MAAS, 6.9 (a1)"},
 		"an architecture without the image": {
 			[]Host{host("a1", "a", func(h *Host) { h.Architecture = "arm64/generic" })},
 			with(func(s *VMSpec) { s.Processors = []string{"amd64"} }), HostUnavailable, "no such image for: arm64 (a1)",

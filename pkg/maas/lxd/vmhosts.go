@@ -11,6 +11,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 )
@@ -69,6 +70,9 @@ func toHost(h maas.VMHost, at time.Time) Host {
 	}
 	if len(h.Architectures) > 0 {
 		host.Architecture = h.Architectures[0] // It is the one that compose takes by default.
+	}
+	if !lxdapi.OfVersion(h.Version).TakesMAAS() {
+		host.TooNew = h.Version
 	}
 	for _, pool := range h.StoragePools {
 		host.StoragePools = append(host.StoragePools, StoragePool{

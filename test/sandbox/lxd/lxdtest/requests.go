@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,20 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
+
+// newestForMAAS is the newest LXD that MAAS makes VMs on.
+const newestForMAAS = "6.6"
+
+// ForMAAS returns the version to play by daemons that MAAS is to use: the one that all play, or the newest that MAAS
+// takes.
+func ForMAAS() string {
+	if version := os.Getenv(lxd.PlaysVariable); lxdapi.OfVersion(version).TakesMAAS() {
+		return version
+	}
+	return newestForMAAS
+}
 
 // Requests records what is sent to an LXD, as far as lxdapi.Uses has it.
 type Requests struct {
