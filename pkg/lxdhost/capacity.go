@@ -2,6 +2,12 @@
 
 package lxdhost
 
+import (
+	"net/http"
+
+	"github.com/canonical/lxd/shared/api"
+)
+
 // NoLimit stands for no limit in Capacity.Limits.
 const NoLimit = -1
 
@@ -73,11 +79,24 @@ func (s *session) readServer(c *Capacity) error {
 func (s *session) readResources(c *Capacity) error {
 	resources, err := s.client.GetServerResources()
 	if err != nil {
-		return err
+		return mayRead("the resources of the server", err)
 	}
 	c.Architecture, c.Cores = resources.CPU.Architecture, int(resources.CPU.Total)
 	c.MemoryMiB = int64(resources.Memory.Total >> 20)
 	return nil
+}
+
+// mayRead says what lacks who may not read resources. A certificate that is restricted to projects may; a fine-grained
+// identity, which LXD has from 5.21 on, needs an entitlement for what belongs to no project.
+func mayRead(what string, err error) error {
+	if !api.StatusErrorCheck(err, http.StatusForbidden) {
+		return err
+	}
+	known := problem(KindNotTrusted, "LXD does not let the client read %s: a certificate that is restricted to projects "+
+		"(lxc config trust add --restricted) may; a fine-grained identity needs the entitlement can_view_resources, or "+
+		"viewer, on the server", what)
+	known.cause = err
+	return known
 }
 
 func (s *session) readBridges(c *Capacity) error {
@@ -113,7 +132,7 @@ func (s *session) readPools(c *Capacity) error {
 	for _, pool := range pools {
 		resources, err := s.client.GetStoragePoolResources(pool.Name)
 		if err != nil {
-			return err
+			return mayRead("the resources of the storage pool "+pool.Name, err)
 		}
 		c.Pools = append(c.Pools, Pool{Name: pool.Name, Driver: pool.Driver, TotalBytes: int64(resources.Space.Total),
 			UsedBytes: int64(resources.Space.Used)})

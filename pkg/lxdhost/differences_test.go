@@ -3,10 +3,13 @@
 package lxdhost
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
@@ -39,6 +42,33 @@ func TestWhatIsSentToADirectHostIsInTheTable(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A fine-grained identity with all rights in the project may not read what belongs to no project. It is told what lacks.
+func TestAnIdentityThatMayNotReadResourcesIsToldWhatLacks(t *testing.T) {
+	b := newBed(t)
+	b.seen()
+	for _, refused := range []string{"/1.0/resources", "/1.0/storage-pools/" + pool + "/resources"} {
+		b.between.set(func(lxd http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == refused {
+					answer(w, http.StatusForbidden, "Forbidden")
+					return
+				}
+				lxd.ServeHTTP(w, r)
+			})
+		})
+		_, err := b.host.read(t.Context())
+		wantKind(t, err, KindNotTrusted)
+		for _, way := range []string{"--restricted", "can_view_resources", "viewer"} {
+			if !strings.Contains(err.Error(), way) {
+				t.Errorf("%s: the error does not say %s: %v", refused, way, err)
+			}
+		}
+		if !api.StatusErrorCheck(err, http.StatusForbidden) {
+			t.Errorf("%s: the cause is lost: %v", refused, err)
+		}
 	}
 }
 
