@@ -108,11 +108,11 @@ func (b *bed) wholeLife(requests *lxdtest.Requests) {
 	_, err := b.host.read(ctx)
 	b.must(err)
 	b.must(b.host.Find(ctx, "vm", ours))
-	b.must(b.host.Start(ctx, "vm", ours))
+	b.must(b.host.Start(ctx, "vm", ours, time.Time{}))
 	b.must(b.host.Stop(ctx, "vm", ours, time.Time{}))
 	b.foreign(b.server, composed, nil)
 	b.must(b.host.Adopt(ctx, composed, ours, []string{DeriveMAC("foreign", composed).String()}))
-	b.must(b.host.Start(ctx, "managed", ours))
+	b.must(b.host.Start(ctx, "managed", ours, time.Time{}))
 	for _, name := range []string{"vm", "managed"} {
 		b.must(b.host.Delete(ctx, name, ours, time.Time{}))
 	}
