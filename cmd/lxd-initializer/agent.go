@@ -49,6 +49,7 @@ type agent struct {
 	ready atomic.Bool // the last pass succeeded
 
 	// State from earlier passes.
+	refusals  lxdnode.Refusals // of LXD
 	client    *maas.Client
 	hosts     *vmhosts.Service
 	identity  string // of the credentials in hosts

@@ -31,6 +31,9 @@ func (p *pass) connectLXD(ctx context.Context) (err error) {
 	if errors.Is(err, lxdnode.ErrNotInstalled) && slices.ContainsFunc(p.options.sockets, inRemovedDirectory) {
 		return errors.Join(err, errDirectoryRemoved)
 	}
+	if err == nil {
+		p.lxd.Remember(&p.refusals)
+	}
 	return err
 }
 
