@@ -4,6 +4,7 @@ package planner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,11 +22,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	kcp "sigs.k8s.io/cluster-api/controlplane/kubeadm/pkg"
+	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment"
 	"sigs.k8s.io/cluster-api/core/reconcilers/machineset"
 	"sigs.k8s.io/cluster-api/util/collections"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -41,18 +44,18 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 )
 
-// machineSets is Cluster API's own reconciler of MachineSets. It reads from a fake, and what it deletes goes to a server
-// that writes down the names.
-type machineSets struct {
+// clusterAPI are Cluster API's own reconcilers. They read from a fake, and what they delete goes to a server that writes
+// down the names.
+type clusterAPI struct {
 	manager ctrl.Manager
 
 	mu      sync.Mutex
 	deleted []string
 }
 
-func newMachineSets(t *testing.T) *machineSets {
+func newClusterAPI(t *testing.T) *clusterAPI {
 	t.Helper()
-	m := &machineSets{}
+	m := &clusterAPI{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete { // The rest are events.
 			m.mu.Lock()
@@ -86,23 +89,34 @@ func newMachineSets(t *testing.T) *machineSets {
 
 var errStays = errors.New("the Machines stay as they are")
 
+// surroundings are what the reconcilers read beside Machines and what makes them.
+func surroundings() []client.Object {
+	all := []client.Object{
+		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}},
+		&infrav1.MaasMachineTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", Namespace: "default"}},
+	}
+	for _, name := range []string{"maasmachines", "maasmachinetemplates"} {
+		all = append(all, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+			Name: name + "." + infrav1.GroupVersion.Group, Labels: map[string]string{clusterv1.GroupVersion.String(): infrav1.GroupVersion.Version},
+		}})
+	}
+	return all
+}
+
+var template = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachineTemplate", Name: "t"}
+
+var notPaused = metav1.Condition{Type: clusterv1.PausedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.NotPausedReason}
+
 // order returns the names of Machines in the order in which Cluster API deletes them. Those that are being deleted are
 // not among them.
-func (m *machineSets) order(t *testing.T, order string, machines []*clusterv1.Machine) []string {
+func (m *clusterAPI) order(t *testing.T, order string, machines []*clusterv1.Machine) []string {
 	t.Helper()
 	set := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Name: "ms", Namespace: "default", UID: "ms", Finalizers: []string{clusterv1.MachineSetFinalizer}}}
 	set.Spec.ClusterName, set.Spec.Replicas, set.Spec.Deletion.Order = "c", new(int32), clusterv1.MachineSetDeletionOrder(order)
-	set.Spec.Template.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
-		APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachineTemplate", Name: "t",
-	}
+	set.Spec.Template.Spec.InfrastructureRef = template
 	set.Spec.Selector.MatchLabels = map[string]string{clusterv1.ClusterNameLabel: "c"}
-	conditions.Set(set, metav1.Condition{Type: clusterv1.PausedCondition, Status: metav1.ConditionFalse, Reason: clusterv1.NotPausedReason})
-	objects := []client.Object{
-		set, &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}},
-		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
-			Name: "maasmachines." + infrav1.GroupVersion.Group, Labels: map[string]string{clusterv1.GroupVersion.String(): infrav1.GroupVersion.Version},
-		}},
-	}
+	conditions.Set(set, notPaused)
+	objects := append(surroundings(), set)
 	for _, machine := range machines {
 		machine = machine.DeepCopy()
 		machine.Namespace, machine.Labels, machine.Finalizers = "default", set.Spec.Selector.MatchLabels, []string{clusterv1.MachineFinalizer}
@@ -174,7 +188,7 @@ func randomMachine(r *rand.Rand, name string, now time.Time) *clusterv1.Machine 
 
 // TestWorkersGoInClusterAPIsOrder compares the order of the plan with that of Cluster API's own reconciler.
 func TestWorkersGoInClusterAPIsOrder(t *testing.T) {
-	capi, now := newMachineSets(t), time.Now()
+	capi, now := newClusterAPI(t), time.Now()
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		order := []string{"", "Random", "Oldest", "Newest"}[seed%4]
@@ -279,5 +293,133 @@ func TestControlPlanesGoInClusterAPIsOrder(t *testing.T) {
 	}
 	if certain < 100 {
 		t.Errorf("Cluster API had no choice in %d cases only", certain)
+	}
+}
+
+// rollout is a MachineDeployment whose new MachineSet has all machines that it may have: made are available, and the rest
+// waits. Each old MachineSet has a number of machines that are available, and of others.
+type rollout struct {
+	replicas, surge, unavailable int
+	old                          [][2]int
+	made, waits                  int
+}
+
+func randomRollout(r *rand.Rand) rollout {
+	o := rollout{replicas: 1 + r.IntN(5), surge: r.IntN(3), unavailable: r.IntN(3)}
+	if o.surge+o.unavailable == 0 {
+		o.surge = 1 // Cluster API refuses both to be 0.
+	}
+	there := 0
+	for range 1 + r.IntN(3) {
+		set := [2]int{r.IntN(3), r.IntN(2) * r.IntN(3)}
+		if size := set[0] + set[1]; size > 0 && there+size <= o.replicas+o.surge {
+			o.old, there = append(o.old, set), there+size
+		}
+	}
+	if there == 0 {
+		o.old, there = [][2]int{{1, 0}}, 1
+	}
+	now := min(o.replicas, o.replicas+o.surge-there)
+	o.made = r.IntN(now + 1)
+	o.waits = now - o.made
+	return o
+}
+
+// scaledDown returns which old MachineSets Cluster API makes smaller.
+func (m *clusterAPI) scaledDown(t *testing.T, o rollout) (sets []int) {
+	t.Helper()
+	number := func(n int) *int32 { return new(int32(n)) }
+	md := &clusterv1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "md", Namespace: "default", UID: "md", Finalizers: []string{clusterv1.MachineDeploymentFinalizer}}}
+	surge, unavailable := intstr.FromInt(o.surge), intstr.FromInt(o.unavailable)
+	md.Spec.ClusterName, md.Spec.Replicas = "c", number(o.replicas)
+	md.Spec.Rollout.Strategy = clusterv1.MachineDeploymentRolloutStrategy{Type: clusterv1.RollingUpdateMachineDeploymentStrategyType}
+	md.Spec.Rollout.Strategy.RollingUpdate.MaxSurge, md.Spec.Rollout.Strategy.RollingUpdate.MaxUnavailable = &surge, &unavailable
+	md.Spec.Selector.MatchLabels = map[string]string{"of": "md"}
+	md.Spec.Template.Labels = md.Spec.Selector.MatchLabels
+	md.Spec.Template.Spec = clusterv1.MachineSpec{ClusterName: "c", Version: "v2", InfrastructureRef: template, Bootstrap: clusterv1.Bootstrap{DataSecretName: new("none")}}
+	conditions.Set(md, notPaused)
+	objects := append(surroundings(), md)
+	add := func(name, version string, available, others int) {
+		ms := &clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "default", Labels: map[string]string{"of": "md", clusterv1.MachineDeploymentNameLabel: "md", clusterv1.MachineDeploymentUniqueLabel: name},
+			OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(md, clusterv1.GroupVersion.WithKind("MachineDeployment"))},
+			CreationTimestamp: metav1.NewTime(time.Unix(int64(len(objects))*1000, 0)),
+		}}
+		ms.Spec.ClusterName, ms.Spec.Replicas, ms.Spec.Selector.MatchLabels = "c", number(available+others), ms.Labels
+		ms.Spec.Template = *md.Spec.Template.DeepCopy()
+		ms.Spec.Template.Spec.Version = version
+		ms.Status.Replicas, ms.Status.AvailableReplicas, ms.Status.UpToDateReplicas = number(available+others), number(available), number(available+others)
+		objects = append(objects, ms)
+	}
+	for i, set := range o.old {
+		add(fmt.Sprint("old-", i), "v1", set[0], set[1])
+	}
+	add("new", "v2", o.made, o.waits)
+	c := fake.NewClientBuilder().WithScheme(m.manager.GetScheme()).WithObjects(objects...).WithStatusSubresource(md).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, into, opts...)
+			if sets, ok := into.(*clusterv1.MachineSetList); ok {
+				for i := range sets.Items { // Without any, Cluster API would first set some.
+					sets.Items[i].ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "capi-machinedeployment", Operation: metav1.ManagedFieldsOperationApply}}
+				}
+			}
+			return err
+		},
+		Apply: func(_ context.Context, _ client.WithWatch, applied runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+			sent, err := json.Marshal(applied)
+			ms := &clusterv1.MachineSet{}
+			if err == nil {
+				err = json.Unmarshal(sent, ms)
+			}
+			if at := 0; err == nil {
+				if n, _ := fmt.Sscanf(ms.Name, "old-%d", &at); n == 1 && int(*ms.Spec.Replicas) < o.old[at][0]+o.old[at][1] {
+					sets = append(sets, at)
+				}
+			}
+			return err
+		},
+	}).Build()
+	r, skip := &machinedeployment.Reconciler{Client: c, APIReader: c}, true
+	if err := r.SetupWithManager(t.Context(), m.manager, controller.Options{SkipNameValidation: &skip}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(md)}); err != nil {
+		t.Fatal(err)
+	}
+	return sets
+}
+
+// TestARolloutStopsWhereClusterAPIs compares whether an old machine may go, and of which MachineSet, with Cluster API's
+// own reconciler of MachineDeployments: a rollout that is planned to fit does not wait for ever.
+func TestARolloutStopsWhereClusterAPIs(t *testing.T) {
+	capi, stopped := newClusterAPI(t), 0
+	for seed := range uint64(300) {
+		o := randomRollout(rand.New(rand.NewPCG(seed, 7)))
+		var known []plan.Machine
+		add := func(set, n int, down bool) {
+			for range n {
+				known = append(known, plan.Machine{
+					Name: fmt.Sprintf("old-%d-%d", set, len(known)), Cluster: "c", Owner: "o", Set: set, Health: plan.Health{Sick: down, Unavailable: down},
+				})
+			}
+		}
+		for i, set := range o.old {
+			add(i, set[0], false)
+			add(i, set[1], true)
+		}
+		group := &plan.Group{Cluster: "c", Owner: "o", Replicas: o.replicas, MaxUnavailable: o.unavailable}
+		goes, may := group.Next(known, o.made, o.waits > 0)
+		sets := capi.scaledDown(t, o)
+		switch {
+		case may != (len(sets) > 0):
+			t.Fatalf("seed %d: %+v: by the plan an old machine goes: %t, and Cluster API makes the sets %v smaller", seed, o, may, sets)
+		case may && !slices.Contains(sets, goes.Set):
+			t.Fatalf("seed %d: %+v: by the plan one of set %d goes, and Cluster API makes the sets %v smaller", seed, o, goes.Set, sets)
+		case !may:
+			stopped++
+		}
+	}
+	if stopped < 30 {
+		t.Errorf("only %d rollouts stop", stopped)
 	}
 }

@@ -116,7 +116,7 @@ func (s *Simulation) next(g *Group, old []Machine, made int, waits bool) (goes M
 	case g.ControlPlane:
 		return nextControlPlane(old, s.of(g.Cluster, g.Owner), s.able(g)), true
 	}
-	return g.nextWorker(old, made, waits)
+	return g.Next(old, made, waits)
 }
 
 // zone returns where the next machine of a group goes: a control plane to the zone with the fewest new ones, then with
