@@ -74,6 +74,7 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("finding the Kubernetes API: %w", err)
 	}
 	config.QPS, config.Burst = opts.kubeQPS, opts.kubeBurst
+	failures := objectmetrics.NewWatchFailures()
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		LeaderElection:                opts.leaderElect,
@@ -85,13 +86,13 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 		RetryPeriod:                   &opts.retryPeriod,
 		HealthProbeBindAddress:        opts.healthAddr,
 		Metrics:                       *metricsOptions,
-		Cache:                         cacheOptions(scheme, opts),
+		Cache:                         cacheOptions(scheme, opts, failures),
 		Client:                        setup.ManagerClientOptions(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	metrics.Registry.MustRegister(objectmetrics.NewBuildInfo(version))
+	metrics.Registry.MustRegister(objectmetrics.NewBuildInfo(version), failures)
 	metrics.Registry.MustRegister(maas.Collectors()...)
 	metrics.Registry.MustRegister(lxdhost.Collectors()...)
 	opts.reconcile.Quarantined = quarantine.NewMetric()
@@ -106,8 +107,8 @@ func newManager(ctx context.Context, opts options) (ctrl.Manager, error) {
 }
 
 // cacheOptions gives informers of metadata their own name in the metrics, where a kind counts once under a name: the
-// manager has informers of Secrets in both forms.
-func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
+// manager has informers of Secrets in both forms. What they can't read is counted.
+func cacheOptions(scheme *runtime.Scheme, opts options, failures objectmetrics.WatchFailures) cache.Options {
 	cacheOptions := setup.ManagerCacheOptions(scheme, controllerName, opts.reconcile.Namespace, opts.syncPeriod)
 	whole, metadata := cacheOptions.NewInformer, capicontroller.NewInformerFunc(scheme, controllerName+"-metadata")
 	cacheOptions.NewInformer = func(
@@ -119,6 +120,7 @@ func cacheOptions(scheme *runtime.Scheme, opts options) cache.Options {
 		return whole(lister, example, resync, indexers)
 	}
 	makeLean(&cacheOptions)
+	cacheOptions.DefaultWatchErrorHandler = failures.Handle
 	return cacheOptions
 }
 

@@ -3,38 +3,116 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/cluster-api/core/setup"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
 )
+
+var testFailures = objectmetrics.NewWatchFailures()
+
+// testCacheOptions are the manager's. A process makes them once, because informers' names are its own.
+var testCacheOptions = sync.OnceValue(func() cache.Options {
+	scheme, err := newScheme()
+	if err != nil {
+		panic(err)
+	}
+	return cacheOptions(scheme, options{}, testFailures)
+})
 
 // client-go logs an error if two informers have one name, and omits the second one from the metrics.
 func TestInformersOfSecretsHaveDifferentNames(t *testing.T) {
-	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var logged []string
 	klog.SetLogger(funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}))
 	t.Cleanup(klog.ClearLogger)
 	metadata := &metav1.PartialObjectMetadata{}
 	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	newInformer := cacheOptions(scheme, options{}).NewInformer
+	newInformer := testCacheOptions().NewInformer
 	for _, example := range []runtime.Object{&corev1.Secret{}, metadata} {
 		newInformer(&toolscache.ListWatch{}, example, time.Hour, nil)
 	}
 	if len(logged) > 0 {
 		t.Errorf("client-go says %q", logged)
+	}
+}
+
+// serveUnreadable serves as an API server that has a MaasMachine whose status Go can't read.
+func serveUnreadable(t *testing.T) *rest.Config {
+	t.Helper()
+	since := strings.ToLower(time.Now().UTC().Format(time.RFC3339))
+	list := map[string]any{"apiVersion": infrav1.GroupVersion.String(), "kind": "MaasMachineList", "items": []any{map[string]any{
+		"metadata": map[string]any{"namespace": "tenant", "name": "m"},
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "lastTransitionTime": since}}},
+	}}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			http.Error(w, "no watch begins with a list", http.StatusUnprocessableEntity)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list) // The client may be gone.
+	}))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}
+}
+
+// One object that can't be read keeps the manager from all of its kind. That is not silent.
+func TestAKindThatCannotBeReadIsCounted(t *testing.T) {
+	cacheOptions := testCacheOptions()
+	var err error
+	if cacheOptions.Scheme, err = newScheme(); err != nil {
+		t.Fatal(err)
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{infrav1.GroupVersion.WithKind("MaasMachine"), corev1.SchemeGroupVersion.WithKind("Secret")} {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	cacheOptions.Mapper = mapper
+	cached, err := cache.New(serveUnreadable(t), cacheOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- cached.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the cache ended with %v", err)
+		}
+	})
+	if _, err := cached.GetInformer(ctx, &infrav1.MaasMachine{}, cache.BlockUntilSynced(false)); err != nil {
+		t.Fatal(err)
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return testutil.ToFloat64(testFailures.WithLabelValues("MaasMachine")) > 0, nil
+	})
+	if err != nil {
+		t.Errorf("the failure is not counted: %v", err)
 	}
 }
 

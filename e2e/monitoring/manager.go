@@ -18,6 +18,6 @@ func Manager() *prometheus.Registry {
 	registry.MustRegister(maas.Collectors()...)
 	registry.MustRegister(lxdhost.Collectors()...)
 	registry.MustRegister(orphanaudit.NewMetric(), quarantine.NewMetric(), &objectmetrics.Collector{},
-		objectmetrics.NewBuildInfo("v1.2.3"))
+		objectmetrics.NewBuildInfo("v1.2.3"), objectmetrics.NewWatchFailures())
 	return registry
 }

@@ -40,6 +40,7 @@ const (
 var without = map[string]string{
 	"alert CapmaasMAASRefusesTheKey": "no key is taken away",
 	"alert CapmaasMachinesVanished":  "MAAS hides no machine",
+	"alert CapmaasViewIsOld":         "Kubernetes is there all the time",
 }
 
 // What Prometheus scrapes of a sandbox has data for every panel and every alert: a host cluster comes up, a cluster gets
