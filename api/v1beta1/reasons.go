@@ -581,7 +581,8 @@ const (
 
 	// NotTrustedReason: LXD does not trust the certificate in the Secret of `spec.credentialsRef`, or not for what is
 	// asked.
-	//   - You: `lxc config trust add tls.crt --restricted --projects maas` on the host, or correct the Secret.
+	//   - You: `lxc config trust add tls.crt --restricted --projects maas` on the host, or correct the Secret. A
+	//     fine-grained identity needs `can_view_resources` on the server, too.
 	NotTrustedReason = "NotTrusted"
 
 	// CertificateExpiresReason: the client certificate in the Secret of `spec.credentialsRef` ends within 30 days, or

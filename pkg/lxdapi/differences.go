@@ -10,7 +10,7 @@ const (
 	// longer has the endpoint virtual-machines.
 	ExtensionBootMode = "instance_boot_mode"
 
-	extensionAccess          = "access_management"
+	extensionIdentities      = "access_management_tls"
 	extensionProfileChanges  = "storage_and_profile_operations"
 	extensionNetworkChanges  = "storage_and_network_operations"
 	extensionOperationEntity = "operation_metadata_entity_url"
@@ -123,7 +123,7 @@ var Uses = []Use{
 			Here: "puts back the mark itself"},
 	}},
 	{Kind: Endpoint, Name: "resources", Methods: "GET", By: Hosts, Changes: []Change{
-		{Since: "5.21", Extension: extensionAccess, What: "a fine-grained identity needs `can_view_resources` on the server",
+		{Since: "5.21.3, 6.2", Extension: extensionIdentities, What: "a fine-grained identity needs `can_view_resources` on the server",
 			Here: "says so"},
 	}},
 	{Kind: Endpoint, Name: "operations", Methods: "GET", By: Hosts, Changes: []Change{
@@ -156,7 +156,7 @@ var Uses = []Use{
 		Changes: operations("6.8", extensionNetworkChanges)},
 	{Kind: Endpoint, Name: "storage-pools/*", Methods: "GET", By: Nodes},
 	{Kind: Endpoint, Name: "storage-pools/*/resources", Methods: "GET", By: Hosts, Changes: []Change{
-		{Since: "5.21", Extension: extensionAccess, What: "a fine-grained identity needs `can_view_resources` on the server",
+		{Since: "5.21.3, 6.2", Extension: extensionIdentities, What: "a fine-grained identity needs `can_view_resources` on the server",
 			Here: "says so"},
 	}},
 	{Kind: Endpoint, Name: "storage-pools/*/volumes/custom", Methods: "POST", By: Hosts,

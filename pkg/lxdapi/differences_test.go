@@ -27,7 +27,7 @@ func TestWhatEachLXDTakes(t *testing.T) {
 	}{
 		{described("5.0.2"), "security.secureboot", "false", true, false},
 		{described("5.0.2+git20231211.1364ae4-9"), "security.secureboot", "false", true, false},
-		{described("5.21.7", extensionAccess), "security.secureboot", "false", true, false},
+		{described("5.21.7", extensionIdentities), "security.secureboot", "false", true, false},
 		{described("6.6", extensionProfileChanges), "security.secureboot", "false", true, false},
 		{described("6.7", ExtensionBootMode), "boot.mode", "uefi-nosecureboot", false, false},
 		{described("6.9", ExtensionBootMode, extensionNetworkChanges), "boot.mode", "uefi-nosecureboot", false, false},

@@ -87,7 +87,7 @@ func (s *session) readResources(c *Capacity) error {
 }
 
 // mayRead says what lacks who may not read resources. A certificate that is restricted to projects may; a fine-grained
-// identity, which LXD has from 5.21 on, needs an entitlement for what belongs to no project.
+// identity, which LXD has from 5.21.3 on, needs an entitlement for what belongs to no project.
 func mayRead(what string, err error) error {
 	if !api.StatusErrorCheck(err, http.StatusForbidden) {
 		return err
