@@ -95,6 +95,10 @@ type Change struct {
 
 const waitsFor = "waits for what LXD began, whichever call it was"
 
+// identities is what another kind of clients than certificates changed.
+var identities = []Change{{Since: "5.21.3, 6.2", Extension: extensionIdentities,
+	What: "a fine-grained identity needs `can_view_resources` on the server", Here: "says so"}}
+
 // operations is a change that became an operation.
 func operations(since, extension string) []Change {
 	return []Change{{Since: since, Extension: extension, What: "changes are operations", Here: waitsFor}}
@@ -122,10 +126,7 @@ var Uses = []Use{
 		{Since: "6.6", What: "of an address that it can't listen on, 6.6 takes back the address, not our mark beside it",
 			Here: "puts back the mark itself"},
 	}},
-	{Kind: Endpoint, Name: "resources", Methods: "GET", By: Hosts, Changes: []Change{
-		{Since: "5.21.3, 6.2", Extension: extensionIdentities, What: "a fine-grained identity needs `can_view_resources` on the server",
-			Here: "says so"},
-	}},
+	{Kind: Endpoint, Name: "resources", Methods: "GET", By: Hosts, Changes: identities},
 	{Kind: Endpoint, Name: "operations", Methods: "GET", By: Hosts, Changes: []Change{
 		{Since: "6.7", Extension: extensionOperationEntity, What: "the VM of an operation is in the metadata",
 			Here: "looks into both"},
@@ -155,10 +156,7 @@ var Uses = []Use{
 	{Kind: Endpoint, Name: "storage-pools", Methods: "GET POST", By: Hosts | Nodes,
 		Changes: operations("6.8", extensionNetworkChanges)},
 	{Kind: Endpoint, Name: "storage-pools/*", Methods: "GET", By: Nodes},
-	{Kind: Endpoint, Name: "storage-pools/*/resources", Methods: "GET", By: Hosts, Changes: []Change{
-		{Since: "5.21.3, 6.2", Extension: extensionIdentities, What: "a fine-grained identity needs `can_view_resources` on the server",
-			Here: "says so"},
-	}},
+	{Kind: Endpoint, Name: "storage-pools/*/resources", Methods: "GET", By: Hosts, Changes: identities},
 	{Kind: Endpoint, Name: "storage-pools/*/volumes/custom", Methods: "POST", By: Hosts,
 		Changes: operations("6.6", extensionProfileChanges)},
 	{Kind: Endpoint, Name: "storage-pools/*/volumes/custom/*", Methods: "GET DELETE", By: Hosts,

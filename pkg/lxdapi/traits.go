@@ -58,8 +58,8 @@ func (t Traits) SetInsecureBoot(config map[string]string) {
 	config[secureBoot.Name] = "false"
 }
 
-// TakesMAAS reports whether MAAS can make VMs on this LXD. The driver of MAAS, up to 3.8, asks for /1.0/virtual-machines
-// and sends security.secureboot; LXD 6.7 and newer have neither.
+// TakesMAAS reports whether MAAS can make VMs on this LXD. The driver of MAAS, up to 3.8, asks for
+// /1.0/virtual-machines, and sends security.secureboot; LXD 6.7 and newer have neither.
 func (t Traits) TakesMAAS() bool {
 	return !slices.ContainsFunc(Uses, func(u Use) bool { return u.By&MAAS != 0 && !t.Takes(&u) })
 }
@@ -68,8 +68,8 @@ const (
 	notForMAAS = "MAAS, up to 3.8, can't use LXD %s: LXD 6.7 and newer lack the endpoint virtual-machines and the key " +
 		"security.secureboot, which MAAS's driver needs"
 	// NotForMAASRemedy is what helps then.
-	NotForMAASRemedy = "use LXD 6.6 or older, such as 5.21 (LXD can't go back: install it anew), or make the VMs through " +
-		"LXD itself, by an LXDHost with spec.address"
+	NotForMAASRemedy = "use LXD 6.6 or older, such as 5.21 (LXD can't go back: install it anew), or make the VMs " +
+		"through LXD itself, by an LXDHost with spec.address"
 )
 
 // NotForMAAS says why MAAS can't make VMs on this LXD; "" if it can.

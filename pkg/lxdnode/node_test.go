@@ -11,8 +11,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
 
@@ -85,6 +87,17 @@ func TestASocketThatAppearsLaterIsChosen(t *testing.T) {
 	alive(t, deb)
 	if got, err := firstAlive(t.Context(), []string{snap, deb}); err != nil || got != deb {
 		t.Errorf("after: %q, %v", got, err)
+	}
+}
+
+// The check of LXD is ok whichever version it is, and says what to know of a new one.
+func TestANewLXDIsDescribed(t *testing.T) {
+	t.Parallel()
+	for version, notes := range map[string]int{"5.0.2": 0, "5.21.7": 0, "6.6": 0, "6.7": 1, lxdapi.Newest: 1, "6.10.0": 2} {
+		found := describe(&api.Server{Environment: api.ServerEnvironment{ServerVersion: version, Driver: "qemu | lxc"}})
+		if !strings.HasPrefix(found, "LXD "+version+", drivers lxc, qemu") || strings.Count(found, "; ") != notes || strings.Contains(found, "\n") {
+			t.Errorf("LXD %s is %q", version, found)
+		}
 	}
 }
 
