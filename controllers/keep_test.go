@@ -3,9 +3,12 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,7 +19,9 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -380,6 +385,60 @@ func TestAServerThatIsKeptIsGivenBack(t *testing.T) {
 			w.unchanged(empty)
 		})
 	}
+}
+
+// That nobody may read the MachineDeployment for a moment, or that it is not restored yet, does not prove that it is gone: what
+// the server holds would be lost. Its time ends it all the same.
+func TestAServerThatIsKeptOutlivesAnOwnerThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]int{"may not be read": http.StatusForbidden, "not served": http.StatusNotFound} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var hidden atomic.Bool
+			var asked atomic.Int32
+			w, cluster := clusterWorld(t, withClock, func(w *world) {
+				w.region = contested
+				w.between = func(next http.RoundTripper) http.RoundTripper {
+					return roundTripper(func(request *http.Request) (*http.Response, error) {
+						if !hidden.Load() || !strings.Contains(request.URL.Path, "/machinedeployments/") {
+							return next.RoundTrip(request)
+						}
+						asked.Add(1)
+						status := apierrors.NewGenericServerResponse(code, "GET", schema.GroupResource{}, "", "", 0, false).Status()
+						body, err := json.Marshal(status)
+						return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+							Body: io.NopCloser(bytes.NewReader(body)), Request: request}, err
+					})
+				}
+			})
+			_, id := w.keepsServer(infrav1.MaasMachineSpec{})
+			w.waits(cluster, id)
+			hidden.Store(true)
+			w.await("its owner is asked for again and again", cluster, func(context.Context) bool { return asked.Load() > 20 })
+			w.waits(cluster, id)
+			w.passes(2 * time.Hour)
+			w.released(id)
+		})
+	}
+}
+
+// A Machine goes while its MachineDeployment can't be read: the next one may need its server.
+func TestAServerIsKeptForAnOwnerThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w, cluster := clusterWorld(t, func(w *world) {
+		w.region = contested
+		w.between = func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if strings.Contains(request.URL.Path, "/machinedeployments/") {
+					request = request.Clone(request.Context())
+					request.URL.Path = strings.Replace(request.URL.Path, "/machinedeployments/", "/notserved/", 1)
+				}
+				return next.RoundTrip(request)
+			})
+		}
+	})
+	_, id := w.keepsServer(infrav1.MaasMachineSpec{})
+	w.waits(cluster, id)
 }
 
 // Disks that MAAS does not list hold what they held; a machine with others says so in time.

@@ -289,6 +289,108 @@ func TestARemediationWithoutItsMaasMachineIsHandedOver(t *testing.T) {
 	w.isHandedOver(remediation)
 }
 
+// A power cycle of a control plane was decided, and MAAS could not be asked for a while. It is decided anew: the others may have
+// failed meanwhile, or a person spares the Machine. Once MAAS can be asked, nothing is switched, and clients are sent to it.
+func TestAPowerCycleThatWaitedIsDecidedAgain(t *testing.T) {
+	t.Parallel()
+	endpoint := simulator.Fault{Method: http.MethodPut, Endpoint: "dnsresources/{id}/", Status: http.StatusServiceUnavailable}
+	skip := func(w *world) {
+		machine := w.machineOf("cp-1")
+		w.patch(machine, func() {
+			machine.Annotations = map[string]string{clusterv1.MachineSkipRemediationAnnotation: ""}
+		})
+	}
+	for name, tc := range map[string]struct {
+		meanwhile func(*world)
+		reason    string
+	}{
+		"another control plane is down": {func(w *world) { w.checked("cp-2", metav1.ConditionFalse) }, infrav1.WaitingForQuorumReason},
+		"the machine is spared":         {skip, infrav1.RemediationHeldReason},
+		"the Machine is healthy again":  {func(w *world) { w.checked("cp-1", metav1.ConditionTrue) }, infrav1.MachineHealthyReason},
+		"it is locked": {func(w *world) {
+			w.maasCall(http.MethodPost, "machines/"+w.machineID("cp-1")+"/?op=lock", nil)
+		}, infrav1.RemediationHeldReason},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, cluster := clusterWorld(t)
+			w.newPlane(3, "zone-a", "zone-b", "zone-c")
+			machines := map[string]*infrav1.MaasMachine{}
+			for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
+				m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+				w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+				machines[name] = m
+			}
+			w.fault(endpoint)
+			remediation := w.remedy("cp-1")
+			w.isAt(remediation, infrav1.RemediationLeaveEndpoint)
+			tc.meanwhile(w)
+			w.saysThat(remediation, infrav1.PowerCycledCondition, tc.reason)
+			w.maas.ClearFaults()
+			if tc.reason == infrav1.MachineHealthyReason {
+				w.ends(remediation)
+			} else {
+				w.eventually(remediation, "taken back", func() bool { return remediation.Status.Step == "" && remediation.Status.PowerCycles == 0 })
+			}
+			w.await("clients are sent to it again", cluster, func(context.Context) bool { return len(w.endpoint(cluster)) == 3 })
+			w.switched(machines["cp-1"], 0, 0)
+		})
+	}
+}
+
+// machineID returns the system id of a Machine's machine.
+func (w *world) machineID(name string) string {
+	w.t.Helper()
+	m := &infrav1.MaasMachine{}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, m))
+	return m.Spec.SystemID
+}
+
+// The machine's host responds late, and what was decided before that is not done: here a person spares the Machine meanwhile.
+func TestWhatIsSwitchedIsDecidedRightBefore(t *testing.T) {
+	t.Parallel()
+	w, _ := clusterWorld(t)
+	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
+	var once sync.Once
+	w.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if call.Op == "query_power_state" && at == simulator.Before {
+			once.Do(func() {
+				machine := w.machineOf("md-0")
+				w.patch(machine, func() {
+					machine.Annotations = map[string]string{clusterv1.MachineSkipRemediationAnnotation: ""}
+				})
+			})
+		}
+		return nil
+	})
+	remediation := w.remedy("md-0")
+	w.saysThat(remediation, infrav1.PowerCycledCondition, infrav1.RemediationHeldReason)
+	w.switched(m, 0, 0)
+}
+
+// One power cycle of a control plane at a time, though its Machine is called healthy again before it is off.
+func TestTwoPowerCyclesOfAControlPlaneDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	w, _ := clusterWorld(t)
+	w.newPlane(3, "zone-a", "zone-b", "zone-c")
+	for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
+		m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+		w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+	}
+	w.fault(simulator.Fault{Op: "power_off", Status: http.StatusServiceUnavailable})
+	first := w.remedy("cp-1")
+	w.isAt(first, infrav1.RemediationPowerOff)
+	w.checked("cp-1", metav1.ConditionTrue)
+	second := w.remedy("cp-2")
+	w.await("it waits, or begins", second, func(ctx context.Context) bool {
+		return w.sees(ctx, second) == nil && (second.Status.Step != "" ||
+			conditions.GetReason(second, infrav1.PowerCycledCondition) == infrav1.WaitingForQuorumReason)
+	})
+	if second.Status.Step != "" {
+		t.Errorf("it is at the step %s, beside that of cp-1", second.Status.Step)
+	}
+}
+
 // A control plane that can't do without a machine keeps it. Before the machine is switched off, no client is sent to it
 // any more; when its Machine is healthy, clients are sent to it again.
 func TestAControlPlaneIsRemediedWhileItsQuorumHolds(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/evacuation"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/leftvms"
@@ -32,6 +33,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -116,14 +118,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	}
 	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime, PowerSettleTime: o.PowerSettleTime}
 	own := o.Credentials
-	if len(own.Namespaces) > 0 { // Those of the LXDHosts of VM hosts.
+	if own.Namespaces != nil { // Those of the LXDHosts of VM hosts.
 		own.Namespaces = append(slices.Clone(own.Namespaces), o.ManagerNamespace)
 	}
 	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: own, ManagementID: o.ManagementID,
 		WatchFilter: o.WatchFilter}
+	reader := presence.NewReader(mgr.GetAPIReader(), o.SettleTime)
 	base := func(name string) reconciler.Base {
 		return reconciler.Base{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Scopes: scopes, Records: records,
+			Client: mgr.GetClient(), APIReader: reader, Scopes: scopes, Records: records,
 			Recorder: mgr.GetEventRecorder(name), Clock: o.Clock, WatchFilter: o.WatchFilter,
 		}
 	}
@@ -147,6 +150,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout,
 		HostUnreachableTimeout: o.VMHostUnreachableTimeout,
 	}
+	locks := &disruption.Locks{}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
 	for _, r := range []interface {
 		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
@@ -164,11 +168,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 			Base: base("keep-controller"), GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval),
 		},
 		&evacuation.Reconciler{
-			Base: base("evacuation-controller"), Enabled: o.Evacuation,
+			Base: base("evacuation-controller"), Enabled: o.Evacuation, Locks: locks,
 			Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval),
 		},
 		&remediation.Reconciler{
-			Base:     base("maasremediation-controller"),
+			Base: base("maasremediation-controller"), Locks: locks,
 			Interval: cmp.Or(o.RemediationInterval, remediation.Interval),
 		},
 		machines,

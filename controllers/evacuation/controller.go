@@ -6,6 +6,7 @@
 package evacuation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,6 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
@@ -45,6 +48,9 @@ type Reconciler struct {
 	Enabled bool
 	// Interval is the time between two rounds.
 	Interval time.Duration
+	// Locks are shared with all that take Machines down; nil: nothing else does.
+	Locks *disruption.Locks
+	own   disruption.Locks
 }
 
 // These rights are in a role of their own, which the chart grants with its value evacuation.enabled.
@@ -211,10 +217,18 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm) (out
 	if again := decide(v, r.Clock.Now()); again.action != v.out.action {
 		return again, nil
 	}
-	if late() {
+	leave, why, err := cmp.Or(r.Locks, &r.own).Ask(ctx, &r.Base,
+		&clusters.Member{Cluster: v.cluster, Machine: v.machine, MaasMachine: v.maasMachine})
+	if err != nil {
+		return proceed, err
+	}
+	if why != "" {
+		return waiting("%s", why), nil
+	}
+	defer leave.End()
+	if late() || leave.IsLate() {
 		return waiting("the API server takes too long"), nil
 	}
-	var err error
 	if v.out.action == rollOut {
 		err = r.rollOut(ctx, v)
 	} else {

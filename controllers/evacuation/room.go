@@ -168,5 +168,5 @@ func (v *vm) awaitsSuccessor() bool {
 
 // homeOf returns the MAAS of a machine, as far as it is known.
 func (now *round) homeOf(m *infrav1.MaasMachine) string {
-	return now.homes[clusters.KeyOf(m)]
+	return now.placement().HomeOf(m)
 }

@@ -36,15 +36,11 @@ type round struct {
 
 // newRound reads the objects of this provider, from the cache: where a VM is does not change.
 func (r *Reconciler) newRound(ctx context.Context) (*round, error) {
-	machines := &infrav1.MaasMachineList{}
-	if err := r.Client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing MaasMachines: %w", err)
-	}
-	homes, err := clusters.Homes(ctx, r.Client)
+	placement, err := clusters.ReadPlacement(ctx, r.Client)
 	if err != nil {
 		return nil, err
 	}
-	now := &round{maasMachines: machines.Items, homes: homes, silent: map[guard.Server]error{}}
+	now := &round{maasMachines: placement.MaasMachines, homes: placement.Homes, silent: map[guard.Server]error{}}
 	for i := range now.maasMachines {
 		if m := &now.maasMachines[i]; isUnplaced(m) {
 			now.successors = append(now.successors, successor{maasMachine: m})
@@ -60,43 +56,18 @@ func isUnplaced(m *infrav1.MaasMachine) bool {
 		len(recorded.Hosts) == 0
 }
 
+// placement is where the VMs are.
+func (now *round) placement() *clusters.Placement {
+	return &clusters.Placement{MaasMachines: now.maasMachines, Homes: now.homes}
+}
+
 // on returns the VMs on a host, or that may be there, in order of their names.
 func (now *round) on(host *infrav1.LXDHost) []*vm {
-	var vms []*vm
-	for i := range now.maasMachines {
-		m := &now.maasMachines[i]
-		if !m.Spec.IsLXD() || !clusters.MayUse(host, m) {
-			continue
-		}
-		recorded, err := record.OfMachine(m)
-		hosts := recorded.Hosts
-		if recorded.Runs != "" { // Another one may have a second VM, which never runs.
-			hosts = []string{recorded.Runs}
-		}
-		switch {
-		case err != nil && now.isNamed(host, m):
-			vms = append(vms, &vm{maasMachine: m, unreadable: err})
-		case slices.ContainsFunc(hosts, func(ref string) bool { return now.isRefTo(ref, host, m) }):
-			vms = append(vms, &vm{maasMachine: m, unsure: len(hosts) > 1})
-		}
-	}
+	vms := list.Each(now.placement().On(host), func(on clusters.OnHost) *vm {
+		return &vm{maasMachine: on.MaasMachine, unreadable: on.Unreadable, unsure: on.Unsure}
+	})
 	slices.SortFunc(vms, func(a, b *vm) int { return strings.Compare(a.key(), b.key()) })
 	return vms
-}
-
-// isNamed reports whether the status of a machine names a host, which may be another one of this name: in another MAAS.
-func (now *round) isNamed(host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
-	elsewhere := host.Spec.VMHost != nil && now.homeOf(m) != host.Annotations[infrav1.MAASAnnotation]
-	return m.Status.LXDHost == host.Name && !elsewhere
-}
-
-// isRefTo reports whether what a machine recorded of the host of its VM is a host: by its name, or by its id in the
-// machine's MAAS.
-func (now *round) isRefTo(ref string, host *infrav1.LXDHost, m *infrav1.MaasMachine) bool {
-	return clusters.RefersTo(ref, host, func() bool {
-		home := now.homeOf(m)
-		return home != "" && home == host.Annotations[infrav1.MAASAnnotation]
-	})
 }
 
 // look reads what Cluster API has for a VM from the API server: a cache may not have the latest deletion yet.

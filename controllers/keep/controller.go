@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -177,16 +179,22 @@ func (k *keeper) whyNot(ctx context.Context, kept record.KeptMachine) (string, e
 	if k.cluster == nil {
 		return "the cluster is being deleted", nil
 	}
-	if _, known := k.missing[kept.For]; !known {
-		missing, err := Missing(ctx, k.Client, k.APIReader, k.cluster, kept.For)
-		if err != nil {
+	missing, known := k.missing[kept.For]
+	if !known {
+		wanted, err := lacking(ctx, k.Client, k.APIReader, k.cluster, kept.For)
+		switch {
+		case presence.IsUnknown(err): // The time alone ends it.
+			ctrl.LoggerFrom(ctx).Info("Machines stay kept for an owner that can't be read", "error", text.Lines(err))
+			wanted = math.MaxInt32
+		case err != nil:
 			return "", err
 		}
-		k.missing[kept.For] = missing - k.taken(kept.For)
+		missing = wanted - k.taken(kept.For)
 	}
-	k.missing[kept.For]--
+	missing--
+	k.missing[kept.For] = missing
 	switch {
-	case k.missing[kept.For] < 0:
+	case missing < 0:
 		return kept.For + " makes no Machine for it", nil
 	case !k.Clock.Now().Before(kept.Until.Time):
 		return "no Machine has taken it in time", nil
@@ -238,7 +246,7 @@ func (k *keeper) giveBack(ctx context.Context, kept record.KeptMachine) error {
 func (k *keeper) formerIsThere(ctx context.Context, kept record.KeptMachine) (bool, error) {
 	m := &infrav1.MaasMachine{}
 	err := k.APIReader.Get(ctx, client.ObjectKey{Namespace: k.maasCluster.Namespace, Name: kept.Machine}, m)
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil && !presence.IsAbsent(err, kept.Machine) {
 		return false, fmt.Errorf("reading MaasMachine %s: %w", kept.Machine, err)
 	}
 	return err == nil && (m.Spec.SystemID == "" || m.Spec.SystemID == kept.SystemID), nil

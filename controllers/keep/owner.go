@@ -6,14 +6,18 @@ package keep
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinesets;machinedeployments,verbs=get
@@ -36,8 +40,24 @@ func OwnerOf(object client.Object) string {
 }
 
 // Missing returns how many MaasMachines of an owner lack a machine, or are still to be made: machines that are kept are
-// for these. It is 0 if the owner, or the cluster, goes.
+// for these. It is 0 if the owner, or the cluster, goes. An owner that can't be read may make one: that the machine is
+// kept in vain ends by itself. The error waits until it is certain that a missing one is gone.
 func Missing(
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
+) (int, error) {
+	missing, err := lacking(ctx, c, live, cluster, owner)
+	var unknown *presence.UnknownError
+	switch {
+	case !errors.As(err, &unknown):
+		return missing, err
+	case unknown.IsMissing():
+		return 0, report.Later(min(unknown.Remaining, report.CapacityRetry), infrav1.KeepingReason, "%v", unknown)
+	}
+	return 1, nil
+}
+
+// lacking is Missing; *presence.UnknownError: nobody knows.
+func lacking(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
 ) (int, error) {
 	wanted, err := replicas(ctx, c, live, cluster, owner)
@@ -56,7 +76,7 @@ func Missing(
 	return max(wanted, 0), nil
 }
 
-// replicas returns how many Machines an owner wants; 0 if it goes, or may not be read.
+// replicas returns how many Machines an owner wants; 0 if it goes, or is gone.
 func replicas(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
 ) (int, error) {

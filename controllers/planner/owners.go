@@ -20,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/capacity"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -41,10 +42,10 @@ func (p *Planner) owners(ctx context.Context, v *view) (owners []controlplane.Ow
 		if object == nil {
 			found, err := controlplane.Of(ctx, p.Client, p.Client, v.Cluster.Cluster)
 			switch {
+			case presence.IsUnknown(err), err == nil && found == nil:
+				return nil, problem("there is no %s %s, or it may not be read", ref.Kind, key)
 			case err != nil:
 				return nil, err
-			case found == nil:
-				return nil, problem("there is no %s %s, or it may not be read", ref.Kind, key)
 			}
 			object = found.Unstructured
 		}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +31,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
@@ -48,8 +48,9 @@ type Reconciler struct {
 	// Interval is the time between two looks.
 	Interval time.Duration
 
-	// turn lets one power cycle of a control plane begin at a time: each looks at those that have begun.
-	turn sync.Mutex
+	// Locks are shared with all that take Machines down; nil: nothing else does.
+	Locks *disruption.Locks
+	own   disruption.Locks
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasremediations,verbs=list;watch;patch
@@ -115,9 +116,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if member != nil {
 		metav1.SetMetaDataLabel(&remediation.ObjectMeta, clusterv1.ClusterNameLabel, member.Cluster.Name)
 	}
-	s := &subject{remediation: remediation, record: patcher.Record, Member: member, clock: r.Clock, interval: r.Interval,
-		leave: func() {}}
-	defer func() { s.leave() }()
+	s := &subject{remediation: remediation, record: patcher.Record, Member: member, clock: r.Clock, interval: r.Interval}
+	defer func() { s.leave.End() }()
 	out, err := reconciler.Through(ctx, s, r.steps(s))
 	if err == nil {
 		err = r.conclude(ctx, s, out)
@@ -132,6 +132,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 func (r *Reconciler) conclude(ctx context.Context, s *subject, out outcome) error {
 	if out.begins != "" {
 		if err := s.write(ctx, after(s.progress(), out.begins, r.Clock.Now())); err != nil {
+			return err
+		}
+	}
+	if out.withdraws {
+		if err := s.write(ctx, withdrawn(s.progress())); err != nil {
 			return err
 		}
 	}
@@ -163,6 +168,11 @@ func after(p infrav1.RemediationProgress, step infrav1.RemediationStep, now time
 		next.PowerCycles++
 	}
 	return next
+}
+
+// withdrawn returns the progress when a power cycle is taken back that MAAS was not asked for: it does not count.
+func withdrawn(p infrav1.RemediationProgress) infrav1.RemediationProgress {
+	return infrav1.RemediationProgress{PowerCycles: max(p.PowerCycles-1, 0)}
 }
 
 // stopped reports in the conditions and in the log why a step failed.

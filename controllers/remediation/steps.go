@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +25,10 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -55,11 +57,18 @@ func (r *Reconciler) steps(s *subject) []step {
 	case !s.Machine.DeletionTimestamp.IsZero():
 		return nil // The machine is given back, in whatever state it is.
 	}
+	// Until MAAS is asked, what was decided is decided anew, as in the first reconcile.
+	decision := []step{r.reread, orWithdraw(needed), r.look, orWithdraw(fit), orWithdraw(r.quorum)}
+	switch p := s.progress(); {
+	case p.Step == infrav1.RemediationLeaveEndpoint:
+		return append(decision, r.leaveEndpoint)
+	case p.Step == infrav1.RemediationPowerOff && p.Requests == 0:
+		return slices.Concat([]step{orWithdraw(needed), r.look, orWithdraw(fit), r.power, switching}, decision,
+			[]step{r.firstRequest})
+	case p.Step == infrav1.RemediationPowerOff, p.Step == infrav1.RemediationPowerOn:
+		return []step{r.look, fit, r.power, switching, r.look, fit, r.repeatRequest}
+	}
 	switch s.progress().Step {
-	case infrav1.RemediationLeaveEndpoint:
-		return []step{r.leaveEndpoint}
-	case infrav1.RemediationPowerOff, infrav1.RemediationPowerOn:
-		return []step{r.look, fit, r.power, switching, r.look, fit, r.request}
 	case infrav1.RemediationRecover:
 		return append([]step{recovery}, powerCycle...)
 	case infrav1.RemediationReplace:
@@ -78,6 +87,8 @@ type outcome struct {
 	condition string
 	// begins is the step of the remediation that begins; "": none.
 	begins infrav1.RemediationStep
+	// withdraws means that the power cycle that has begun is taken back: MAAS was not asked yet.
+	withdraws bool
 }
 
 var proceed = outcome{}
@@ -97,7 +108,7 @@ type subject struct {
 	power    string          // what the BMC, or the host, says
 	settling time.Duration   // how much longer an earlier request may take effect
 	wasOff   bool            // the outcome of a request to switch it off, perhaps an earlier remediation's, is not known
-	leave    func()          // ends the turn
+	leave    *disruption.Leave
 }
 
 func (s *subject) progress() infrav1.RemediationProgress {
@@ -275,55 +286,58 @@ func fit(_ context.Context, s *subject) (outcome, error) {
 	return proceed, nil
 }
 
-// quorum waits until the rest of a control plane can do without the machine. One power cycle begins at a time: the turn
-// lasts until it is stored.
+// orWithdraw takes the power cycle back that has begun if a step says that it is not to be, now: what waits for a person,
+// or for other control planes, waits in the endpoint. A remediation whose Machine is healthy again is deleted.
+func orWithdraw(decide step) step {
+	return func(ctx context.Context, s *subject) (outcome, error) {
+		out, err := decide(ctx, s)
+		out.withdraws = err == nil && out.Waits() && !out.IsBrief() && out.begins == "" &&
+			out.Problem().Reason != infrav1.MachineHealthyReason
+		return out, err
+	}
+}
+
+// reread reads the Machine from the API server: what was decided of it may be long ago.
+func (r *Reconciler) reread(ctx context.Context, s *subject) (outcome, error) {
+	machines := &clusterv1.MachineList{} // The manager has no right to get one.
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(s.Machine.Namespace),
+		client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name}); err != nil {
+		return proceed, fmt.Errorf("reading Machine %s again: %w", s.Machine.Name, err)
+	}
+	now := list.Find(machines.Items, func(m clusterv1.Machine) bool { return m.UID == s.Machine.UID })
+	if now == nil || !now.DeletionTimestamp.IsZero() {
+		return s.again("", infrav1.WaitingForQuorumReason, "the Machine is going")
+	}
+	member := *s.Member
+	member.Machine, s.Member = now, &member
+	return proceed, nil
+}
+
+// quorum waits until the rest of a control plane can do without the machine, and so those of the VMs on it. The leave
+// lasts until what it is for is stored.
 func (r *Reconciler) quorum(ctx context.Context, s *subject) (outcome, error) {
 	replaces, what := s.progress().Step == infrav1.RemediationReplace, "the machine is switched off"
-	switch {
-	case !util.IsControlPlaneMachine(s.Machine), replaces && isHandedOver(s.Machine):
-		return proceed, nil
-	case replaces:
+	if replaces {
+		if !util.IsControlPlaneMachine(s.Machine) || isHandedOver(s.Machine) {
+			return proceed, nil
+		}
 		what = "the Machine is replaced"
-	default:
-		r.turn.Lock()
-		s.leave = r.turn.Unlock
 	}
-	late := r.LookBegins()
-	remediations := &infrav1.MaasRemediationList{}
-	if err := r.APIReader.List(ctx, remediations, client.InNamespace(s.Machine.Namespace)); err != nil {
-		return proceed, fmt.Errorf("listing MaasRemediations: %w", err)
-	}
-	why, err := controlplane.Quorum(ctx, r.Client, r.APIReader, s.Cluster, s.Machine,
-		func(m *clusterv1.Machine) bool { return isDown(m, remediations.Items) })
+	leave, why, err := cmp.Or(r.Locks, &r.own).Ask(ctx, &r.Base, s.Member)
 	switch {
 	case err != nil:
 		return proceed, err
-	case !replaces && late():
-		return s.again("", infrav1.WaitingForQuorumReason, "the API server takes too long")
 	case why != "":
 		return s.waiting(s.condition(), infrav1.WaitingForQuorumReason, "%s: %s when they are healthy", why, what)
+	}
+	s.leave = leave
+	if leave.IsLate() {
+		return s.again("", infrav1.WaitingForQuorumReason, tooSlow)
 	}
 	return proceed, nil
 }
 
-// isDown reports whether a remediation switches a Machine's machine off now.
-func isDown(m *clusterv1.Machine, remediations []infrav1.MaasRemediation) bool {
-	for i := range remediations {
-		recorded, err := record.OfRemediation(&remediations[i])
-		if err != nil || recorded.Remediation == nil {
-			continue
-		}
-		switch recorded.Remediation.Step {
-		case infrav1.RemediationLeaveEndpoint, infrav1.RemediationPowerOff, infrav1.RemediationPowerOn:
-			for _, owner := range clusters.OwnersOf(&remediations[i], clusters.MachineKind) {
-				if owner.UID == m.UID {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
+const tooSlow = "the API server takes too long"
 
 // start begins a power cycle. A control plane leaves the endpoint's DNS record first.
 func start(_ context.Context, s *subject) (outcome, error) {
@@ -337,12 +351,6 @@ func start(_ context.Context, s *subject) (outcome, error) {
 // leaveEndpoint takes a control plane out of the endpoint's DNS record. It is the first reconcile that has the step
 // from the cache, where the endpoint's record is made from.
 func (r *Reconciler) leaveEndpoint(ctx context.Context, s *subject) (outcome, error) {
-	if s.isGivenBack() {
-		return fit(ctx, s)
-	}
-	if err := r.reach(ctx, s); err != nil {
-		return proceed, err
-	}
 	if _, err := clusters.PublishFor(ctx, &r.Base, s.inMAAS.Cluster); err != nil {
 		return proceed, fmt.Errorf("removing the machine from the API endpoint: %w", err)
 	}
@@ -417,9 +425,27 @@ func switching(_ context.Context, s *subject) (outcome, error) {
 	return s.waiting(infrav1.PowerCycledCondition, reason, "machine %s is being switched %s", id, goal)
 }
 
+// license is what a request to switch a machine needs: the leave that was given in this reconcile, or that MAAS was
+// asked before. A power cycle that has begun is finished.
+type license interface{ IsLate() bool }
+
+type askedBefore struct{}
+
+func (askedBefore) IsLate() bool { return false }
+
+// firstRequest asks MAAS to switch the machine off.
+func (r *Reconciler) firstRequest(ctx context.Context, s *subject) (outcome, error) {
+	return r.request(ctx, s, s.leave)
+}
+
+// repeatRequest asks MAAS again, or to switch the machine on.
+func (r *Reconciler) repeatRequest(ctx context.Context, s *subject) (outcome, error) {
+	return r.request(ctx, s, askedBefore{})
+}
+
 // request asks MAAS to switch the machine. The request is counted before it is sent, so that a manager that leads next
 // does not begin to count anew.
-func (r *Reconciler) request(ctx context.Context, s *subject) (outcome, error) {
+func (r *Reconciler) request(ctx context.Context, s *subject, by license) (outcome, error) {
 	before := s.progress()
 	counted := before
 	counted.Requests++
@@ -428,6 +454,10 @@ func (r *Reconciler) request(ctx context.Context, s *subject) (outcome, error) {
 		return proceed, err
 	}
 	goal, reason := s.goal()
+	if by.IsLate() {
+		s.record.Remediation = &before
+		return s.again("", reason, tooSlow)
+	}
 	op, err := s.order(ctx, goal == maas.PowerOn)
 	switch {
 	case err == nil:

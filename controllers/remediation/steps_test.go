@@ -163,7 +163,7 @@ func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
 	reader := interceptor.NewClient(fake.NewFakeClient(), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return asked },
 	})
-	r := &Reconciler{Base: reconciler.Base{APIReader: reader, Clock: testingclock.NewFakePassiveClock(now)}}
+	r := &Reconciler{Base: reconciler.Base{Client: reader, APIReader: reader, Clock: testingclock.NewFakePassiveClock(now)}}
 	for name, tc := range map[string]struct {
 		subject *subject
 		reason  string
@@ -172,8 +172,7 @@ func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
 		"one that was given back":     {sick(controlPlane("")), infrav1.PowerCycleOmittedReason},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.subject.leave = func() {}
-			defer func() { tc.subject.leave() }()
+			defer func() { tc.subject.leave.End() }()
 			got := tc.subject.decides(t, r.steps(tc.subject)...)
 			if got.begins != infrav1.RemediationReplace || got.Problem().Reason != tc.reason {
 				t.Errorf("%q begins because of %s, want that it is replaced because of %s", got.begins, got.Problem().Reason, tc.reason)

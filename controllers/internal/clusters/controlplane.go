@@ -11,6 +11,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -20,8 +21,8 @@ import (
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes;ck8scontrolplanes;microk8scontrolplanes,verbs=get
 
 // ControlPlaneTemplate returns the name of the MaasMachineTemplate of the cluster's control planes: the one that the
-// control plane names (live reads it), or else the one that its newest machine was made from. It returns "" if there is
-// none to read.
+// control plane names (live reads it), or else, if that can't be read, the one that its newest machine was made from. It
+// returns "" if there is none to read.
 func ControlPlaneTemplate(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster,
 ) (string, error) {
@@ -29,7 +30,7 @@ func ControlPlaneTemplate(
 		return clonedTemplate(ctx, c, cluster)
 	}
 	owner, err := controlplane.Of(ctx, c, live, cluster)
-	if err != nil {
+	if err != nil && !presence.IsUnknown(err) {
 		return "", err
 	}
 	if owner != nil {

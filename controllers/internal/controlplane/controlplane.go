@@ -8,11 +8,11 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 )
 
 // Of returns the control plane of a Cluster, of any kind; see Get.
@@ -29,21 +30,19 @@ func Of(ctx context.Context, c client.Client, live client.Reader, cluster *clust
 		client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name})
 }
 
-// Get returns an owner of any kind, which live reads; nil if there is none, or none that the provider may read.
+// Get returns an owner of any kind, which live reads; nil if it is proven to be gone. *presence.UnknownError: nobody
+// knows, or the provider may not read it.
 func Get(
 	ctx context.Context, c client.Client, live client.Reader, kind schema.GroupKind, key client.ObjectKey,
 ) (*Owner, error) {
-	object := &unstructured.Unstructured{}
 	mapping, err := c.RESTMapper().RESTMapping(kind)
-	if err == nil {
-		object.SetGroupVersionKind(mapping.GroupVersionKind)
-		err = live.Get(ctx, key, object)
+	if err != nil {
+		return nil, presence.Unreadable(kind, key, err)
 	}
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the %s %s: %w", kind.Kind, key, err)
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(mapping.GroupVersionKind)
+	if there, err := presence.Look(ctx, live, kind, key, object); err != nil || !there {
+		return nil, err
 	}
 	return &Owner{object}, nil
 }
@@ -94,26 +93,39 @@ func Sickness(said []metav1.Condition, ofTheOneDealtWith bool) string {
 	return ""
 }
 
-// Quorum returns why the rest of a Cluster's control plane can't do without a Machine; "" if it can. It asks the API
-// server, which live reads: a cache may not have what began just now. down reports whether a Machine's machine is
-// switched off on purpose.
+// Quorum returns why a Cluster's control plane can't do without some of its Machines; "" if it can. It asks the API
+// server, which live reads: a cache may not have what began just now. isDown reports whether a Machine's machine is
+// switched off on purpose, leaves whether it is one of those that would be; dealtWith is the one that is remedied or
+// replaced; the others are as well as they are.
 func Quorum(
-	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, without *clusterv1.Machine,
-	down func(*clusterv1.Machine) bool,
+	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, dealtWith types.UID,
+	leaves, isDown func(*clusterv1.Machine) bool,
 ) (string, error) {
 	machines := &clusterv1.MachineList{}
 	if err := live.List(ctx, machines, client.InNamespace(cluster.Namespace), client.MatchingLabels{
 		clusterv1.ClusterNameLabel: cluster.Name}, client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
 		return "", fmt.Errorf("listing the control plane's Machines: %w", err)
 	}
-	others := list.Where(list.Each(machines.Items, func(m clusterv1.Machine) *clusterv1.Machine { return &m }),
-		func(m *clusterv1.Machine) bool { return m.UID != without.UID })
-	if why := quorum(others, down); why != "" || len(others) == 0 { // Without others it can't be worse without it.
+	all := list.Each(machines.Items, func(m clusterv1.Machine) *clusterv1.Machine { return &m })
+	others := list.Where(all, func(m *clusterv1.Machine) bool { return !leaves(m) })
+	if len(others) == 0 {
+		return alone(all, dealtWith), nil
+	}
+	if why := quorum(others, len(all)-len(others), isDown); why != "" {
 		return why, nil
 	}
+	ref := cluster.Spec.ControlPlaneRef
+	if !ref.IsDefined() { // Nothing says more of it.
+		return "", nil
+	}
 	owner, err := Of(ctx, c, live, cluster)
-	if err != nil || owner == nil {
+	switch {
+	case presence.IsUnknown(err):
+		return report.Brief(err.Error()), nil
+	case err != nil:
 		return "", err
+	case owner == nil:
+		return fmt.Sprintf("%s %s is gone, and with it what is known of its health", ref.Kind, ref.Name), nil
 	}
 	if why := Sickness(owner.Conditions(), true); why != "" {
 		return fmt.Sprintf("%s %s is not healthy: %s", owner.GetKind(), owner.GetName(), why), nil
@@ -121,16 +133,27 @@ func Quorum(
 	return "", nil
 }
 
-// quorum returns why a Machine of a control plane must go on running, as far as it does: the others could not do
-// without it. "" if they can. others are all other Machines of the control plane; down reports whether one is switched
-// off on purpose. A Machine without others has no quorum to keep.
-func quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) string {
+// alone returns why no Machine of a control plane may go: one of them is healthy, and not the one that is dealt with. ""
+// if it can't be worse without them.
+func alone(all []*clusterv1.Machine, dealtWith types.UID) string {
+	for _, m := range all {
+		if m.UID != dealtWith && MachineSickness(m) == "" {
+			return fmt.Sprintf("Machine %s is healthy, and no other one of its control plane would be left", m.Name)
+		}
+	}
+	return ""
+}
+
+// quorum returns why Machines of a control plane must go on running, as far as they do: the others could not do without
+// them. "" if they can. others are all other Machines of the control plane; isDown reports whether one is switched off
+// on purpose.
+func quorum(others []*clusterv1.Machine, leaving int, isDown func(*clusterv1.Machine) bool) string {
 	healthy, why := 0, ""
 	for _, m := range others {
 		switch sick := MachineSickness(m); {
 		case !m.DeletionTimestamp.IsZero():
 			return fmt.Sprintf("Machine %s of the same control plane is being deleted", m.Name)
-		case down(m):
+		case isDown(m):
 			why = fmt.Sprintf("Machine %s is being switched off and on", m.Name)
 		case sick != "":
 			why = fmt.Sprintf("Machine %s is not healthy: %s", m.Name, sick)
@@ -138,8 +161,8 @@ func quorum(others []*clusterv1.Machine, down func(*clusterv1.Machine) bool) str
 			healthy++
 		}
 	}
-	all := len(others) + 1
-	if len(others) == 0 || healthy > all/2 {
+	all := len(others) + leaving
+	if healthy > all/2 {
 		return ""
 	}
 	return fmt.Sprintf("only %d of %d Machines of the control plane would be left, and %d are needed%s", healthy, all,

@@ -21,6 +21,7 @@ import (
 type Base struct {
 	Client client.Client
 	// APIReader asks the API server: for what is not cached, and before something is changed that a cache may not show.
+	// The manager's is a presence.Reader.
 	APIReader client.Reader
 	Scopes    *scope.Factory
 	Records   *record.Records
