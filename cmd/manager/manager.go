@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,6 +172,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	}
 	reconcile := opts.reconcile
 	reconcile.ClusterCache, reconcile.ManagerNamespace = clusterCache, opts.leaderElectionNamespace
+	reconcile.Credentials.Namespaces = append(slices.Clone(reconcile.Credentials.Namespaces), reconcile.Namespace)
 	if reconcile.ManagementID, err = managementID(ctx, mgr); err != nil {
 		return err
 	}

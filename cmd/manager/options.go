@@ -37,7 +37,7 @@ func defaultOptions() options {
 		connectRetry: 10 * time.Second, syncPeriod: 10 * time.Minute,
 		reconcile: controllers.Options{
 			Clock:       clock.RealClock{},
-			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas"},
+			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas", Namespaces: []string{}},
 			PollActive:  5 * time.Second, PollIdle: time.Minute,
 			SettleTime: 4 * time.Minute, PowerSettleTime: 16 * time.Minute,
 			CommissionTimeout: 30 * time.Minute, DeployTimeout: 45 * time.Minute, VMHostUnreachableTimeout: 5 * time.Minute,
@@ -75,7 +75,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 			"credentials/caBundle. They are for MaasClusters without spec.credentialsRef, and are read again when they change.")
 	fs.StringSliceVar(&o.reconcile.Credentials.Namespaces, "maas-config-namespaces", o.reconcile.Credentials.Namespaces,
 		"Namespaces, beside the manager's, whose MaasClusters and LXDHosts may use the manager's own MAAS credentials; "+
-			"others need spec.credentialsRef and spec.maasCredentialsRef. Default: all namespaces.")
+			"others need spec.credentialsRef and spec.maasCredentialsRef. *: all namespaces; the credentials are copied only "+
+			"into host clusters of those that are named. Default: that of --namespace.")
 	fs.DurationVar(&o.reconcile.PollActive, "poll-active", o.reconcile.PollActive,
 		"How often machines that are expected to change are read from MAAS.")
 	fs.DurationVar(&o.reconcile.PollIdle, "poll-idle", o.reconcile.PollIdle, "How often all machines are read from MAAS.")

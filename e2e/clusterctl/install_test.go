@@ -45,6 +45,7 @@ func install(t *testing.T, s *document.Shell) {
 	}
 	s.Set("MAAS_ENDPOINT", east.MAASURL)
 	s.Set("MAAS_API_KEY", keyOf(t, eastUser))
+	s.Set("MAAS_NAMESPACES", "*")
 	s.Run(t, "init")
 	checkCRDs(t, east)
 	checkCRDs(t, west)

@@ -26,7 +26,7 @@ const (
 var helmLabels = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
 
 // components renders the chart as clusterctl requires: one file with one Namespace, the provider's label on everything,
-// and, unless r.Values have others, credentials as the variables MAAS_ENDPOINT and MAAS_API_KEY.
+// and, unless r.Values have others, credentials as the variables MAAS_ENDPOINT, MAAS_API_KEY and MAAS_NAMESPACES.
 func (r Release) components() ([]byte, error) {
 	manifest, err := r.renderChart()
 	if err != nil {
@@ -130,8 +130,12 @@ func (r Release) values() map[string]any {
 		// The image for host clusters.
 		values["lxdInitializer"] = map[string]any{"image": charts.Image(r.InitializerImage)}
 	}
-	credentials := map[string]any{"endpoint": "${MAAS_ENDPOINT}", "apiKey": "${MAAS_API_KEY}"}
+	credentials := map[string]any{"endpoint": "${MAAS_ENDPOINT}", "apiKey": "${MAAS_API_KEY}",
+		"namespaces": []any{"${MAAS_NAMESPACES:=}"}}
 	given, _ := r.Values["maas"].(map[string]any)
+	if given["namespaces"] != nil {
+		delete(credentials, "namespaces")
+	}
 	for key, object := range map[string]string{"endpoint": "existingConfigMap", "apiKey": "existingSecret"} {
 		if given[object] != nil && given[object] != "" {
 			delete(credentials, key)

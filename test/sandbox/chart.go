@@ -130,7 +130,7 @@ func overlay(above, below map[string]any) map[string]any {
 // chartValues returns values that a user would set, and those that shorten waits.
 func (s *Sandbox) chartValues() map[string]any {
 	values := map[string]any{
-		"maas":       map[string]any{"endpoint": s.MAASURL, "apiKey": s.MAASAPIKey},
+		"maas":       map[string]any{"endpoint": s.MAASURL, "apiKey": s.MAASAPIKey, "namespaces": []any{"*", "default"}},
 		"listenHost": "127.0.0.1",
 		"manager": map[string]any{
 			"pollActive": s.options.PollActive.String(),

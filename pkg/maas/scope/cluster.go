@@ -177,6 +177,8 @@ func (f *Factory) HostCredentials(ctx context.Context, maasCluster *infrav1.Maas
 		source = "Secret " + lxd.CredentialsRef.Name
 		config, err = secretConfig(ctx, f.Client, "spec.lxdConfig.credentialsRef", maasCluster.Namespace,
 			lxd.CredentialsRef.Name)
+	} else if err == nil && maasCluster.Spec.CredentialsRef == nil {
+		err = f.Manager.mayBeCopied(maasCluster.Namespace)
 	}
 	if err != nil {
 		return maas.Config{}, err

@@ -50,22 +50,39 @@ func (e *CredentialsError) Unwrap() error { return e.cause }
 type ManagerCredentials struct {
 	Dir string
 	// Namespaces are those whose MaasClusters and LXDHosts may use them: whoever may create MaasClusters there can take
-	// any machine with them, and, through a host cluster, read them. Empty: all.
+	// any machine with them, and, through a host cluster, read them. EveryNamespace is all, but for host clusters: these
+	// copy the key, so their namespaces are named. Nil: a program's own, without any limit.
 	Namespaces []string
 	// Given are used instead of those in Dir, if it is not nil: a program may have them from its user.
 	Given *maas.Config
 }
 
+// EveryNamespace is all namespaces in ManagerCredentials.
+const EveryNamespace = "*"
+
 // config returns the credentials for an object in a namespace, which may name others in a field.
 func (m ManagerCredentials) config(namespace, field string) (maas.Config, error) {
-	if len(m.Namespaces) > 0 && !slices.Contains(m.Namespaces, namespace) {
+	if m.Namespaces != nil && !slices.Contains(m.Namespaces, namespace) && !slices.Contains(m.Namespaces, EveryNamespace) {
 		return maas.Config{}, &CredentialsError{
 			Source: field,
-			cause: fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace",
-				namespace),
+			cause: fmt.Errorf("the manager's own MAAS credentials are not for namespace %s: name a Secret of this namespace, "+
+				"or add the namespace to the chart's value maas.namespaces", namespace),
 		}
 	}
 	return m.Read()
+}
+
+// mayBeCopied returns an error if the credentials may not be copied into a host cluster of a namespace: whoever
+// administers that one reads them.
+func (m ManagerCredentials) mayBeCopied(namespace string) error {
+	if m.Namespaces == nil || slices.Contains(m.Namespaces, namespace) {
+		return nil
+	}
+	return &CredentialsError{
+		Source: "spec.lxdConfig.credentialsRef",
+		cause: fmt.Errorf("the manager's own MAAS credentials are copied into no host cluster of namespace %s: name a "+
+			"Secret of this namespace, or add the namespace itself to the chart's value maas.namespaces", namespace),
+	}
 }
 
 // Read reads the credentials. *CredentialsError: one can't be read; the others are returned.

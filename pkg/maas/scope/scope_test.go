@@ -286,6 +286,9 @@ func TestManagersCredentialsAreForItsNamespacesAlone(t *testing.T) {
 	}{
 		"for all":                {nil, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
 		"for this one":           {[]string{"infra", "tenant"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
+		"for all that ask":       {[]string{"infra", "*"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", ""},
+		"for all, and this one":  {[]string{"*", "tenant"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "a:b:c", "a:b:c"},
+		"for none":               {[]string{}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
 		"for others":             {[]string{"infra"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
 		"for one like it":        {[]string{"tenant-a"}, "tenant", func(*infrav1.MaasClusterSpec) {}, "", ""},
 		"credentials of its own": {[]string{"infra"}, "tenant", func(s *infrav1.MaasClusterSpec) { s.CredentialsRef = ref }, "d:e:f", "d:e:f"},
