@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,14 +61,35 @@ func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
+	left, err := r.leftOn(ctx, m) // Before the proof: nothing slow comes after it.
+	if err != nil {
+		return "", err
+	}
 	finding, err := r.prove(ctx, m)
 	if err != nil {
+		return "", err
+	}
+	if err := r.unchanged(ctx, m); err != nil {
 		return "", err
 	}
 	if finding.Composed() {
 		return r.deleteVM(ctx, m)
 	}
-	return r.release(ctx, m)
+	return r.release(ctx, m, left)
+}
+
+// unchanged returns an error if a machine is not whose it was when the proof began, which reads Kubernetes for long. Its
+// state may change by itself.
+func (r *Remover) unchanged(ctx context.Context, before *maas.Machine) error {
+	m, err := r.Client.GetMachine(ctx, before.SystemID)
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading machine %s again: %w", before.SystemID, err)
+	case m.Owner != before.Owner || m.Locked || m.Description != before.Description ||
+		!maps.Equal(m.WorkloadAnnotations, before.WorkloadAnnotations):
+		return &KeptError{"it has changed a moment ago"}
+	}
+	return nil
 }
 
 // prove is the last check before a machine is removed. Kubernetes is read after MAAS.
@@ -98,11 +120,7 @@ func (r *Remover) prove(ctx context.Context, m *maas.Machine) (Finding, error) {
 	return finding, nil
 }
 
-func (r *Remover) release(ctx context.Context, m *maas.Machine) (string, error) {
-	left, err := r.leftOn(ctx, m)
-	if err != nil {
-		return "", err
-	}
+func (r *Remover) release(ctx context.Context, m *maas.Machine, left string) (string, error) {
 	released, err := r.Client.ReleaseMachine(ctx, releasedByHand, m.SystemID, maas.ReleaseParams{Comment: comment})
 	if err != nil {
 		return "", fmt.Errorf("releasing machine %s: %w", m.SystemID, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -326,6 +327,35 @@ func TestWhatIsNotProvenIsLeftAlone(t *testing.T) {
 				t.Errorf("this was done to it: %v", removals)
 			}
 		})
+	}
+}
+
+// Another user takes the machine while the proof reads on.
+func TestAMachineThatChangesDuringTheProofIsLeftAlone(t *testing.T) {
+	b := newBed(t)
+	m := b.metal(alive.OwnerID, "m", here)
+	other := b.as(otherKey)
+	var once sync.Once
+	b.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if at == simulator.After && call.Method == http.MethodGet && call.Endpoint == "machines/" && strings.Contains(call.Query, "agent_name=") {
+			once.Do(func() {
+				if _, err := b.client.ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), m.SystemID, maas.ReleaseParams{}); err != nil {
+					t.Error(err)
+				}
+				b.become(m.SystemID, maas.StatusReady)
+				if _, err := other.AllocateMachine(t.Context(), maas.Unrecorded("a test"), maas.AllocateParams{SystemID: m.SystemID}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return nil
+	})
+	var kept *KeptError
+	if done, err := b.remove(m.SystemID); !errors.As(err, &kept) {
+		t.Errorf("%q, %v", done, err)
+	}
+	if now, _ := b.Machine(m.SystemID); now.Owner != "other" {
+		t.Errorf("the machine is %s, of %q", now.Status, now.Owner)
 	}
 }
 
