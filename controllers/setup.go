@@ -110,8 +110,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	registry := inventory.NewRegistry(inventory.Options{
 		ActiveInterval: o.PollActive,
 		IdleInterval:   o.PollIdle,
-		Notify:         func(systemID string) { changes <- event.TypedGenericEvent[string]{Object: systemID} },
-		Logger:         mgr.GetLogger().WithName("inventory"),
+		Notify: func(systemID string) {
+			select {
+			case changes <- event.TypedGenericEvent[string]{Object: systemID}:
+			case <-ctx.Done():
+			}
+		},
+		Logger: mgr.GetLogger().WithName("inventory"),
 	})
 	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
 		return nil, fmt.Errorf("adding the inventories: %w", err)
@@ -127,7 +132,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	base := func(name string) reconciler.Base {
 		return reconciler.Base{
 			Client: mgr.GetClient(), APIReader: reader, Scopes: scopes, Records: records,
-			Recorder: mgr.GetEventRecorder(name), Clock: o.Clock, WatchFilter: o.WatchFilter,
+			Recorder: reconciler.NewRecorder(mgr.GetEventRecorder(name), mgr.GetScheme()),
+			Clock:    o.Clock, WatchFilter: o.WatchFilter,
 		}
 	}
 	if err := addOrphanAuditor(mgr, base("orphan-auditor"), o); err != nil {
