@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -50,14 +51,15 @@ func ReadClaims(
 	for i := range maasClusters.Items {
 		c := &maasClusters.Items[i]
 		cluster := byName[client.ObjectKey{Namespace: c.Namespace, Name: clusters.NameOf(c)}]
-		known = append(known, orphans.Cluster{
-			Namespace: c.Namespace, Name: c.Name, OwnerID: c.Annotations[infrav1.OwnerIDAnnotation],
-			Paused: annotations.HasPaused(c) || (cluster != nil && annotations.IsPaused(cluster, c)),
-		})
 		recorded, err := record.OfCluster(c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading which machines are kept for MaasCluster %s/%s: %w", c.Namespace, c.Name, err)
+			ctrl.LoggerFrom(ctx).Info("No machine of a MaasCluster counts as an orphan, because it is not known which are kept",
+				"maasCluster", client.ObjectKeyFromObject(c), "error", err.Error())
 		}
+		known = append(known, orphans.Cluster{
+			Namespace: c.Namespace, Name: c.Name, OwnerID: c.Annotations[infrav1.OwnerIDAnnotation],
+			Paused: err != nil || annotations.HasPaused(c) || (cluster != nil && annotations.IsPaused(cluster, c)),
+		})
 		for _, kept := range recorded.Kept {
 			objects = append(objects, orphans.Object{Namespace: c.Namespace, Name: kept.Machine, SystemID: kept.SystemID})
 		}
@@ -65,7 +67,8 @@ func ReadClaims(
 	for i := range hosts.Items {
 		recorded, err := record.OfHost(&hosts.Items[i])
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading which VMs may be left on LXDHost %s: %w", hosts.Items[i].Name, err)
+			ctrl.LoggerFrom(ctx).Info("It is not known which VMs may be left on an LXDHost; these may count as orphans",
+				"lxdHost", client.ObjectKeyFromObject(&hosts.Items[i]), "error", err.Error())
 		}
 		for _, left := range recorded.Left {
 			objects = append(objects, orphans.Object{Namespace: left.Namespace, Name: left.Machine, SystemID: left.Device})

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -106,6 +107,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 	}
 	patcher, unreadable, err := reconciler.NewPatcher(r.Records.Client, remediation, r.Records.OpenRemediation)
+	if err == nil && unreadable != nil && mayEndUnread(remediation, member) {
+		return ctrl.Result{}, r.endUnread(ctx, remediation, unreadable)
+	}
 	if err != nil || unreadable != nil {
 		return ctrl.Result{}, errors.Join(err, unreadable)
 	}
@@ -126,6 +130,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		return r.stopped(ctx, s, err)
 	}
 	return ctrl.Result{RequeueAfter: out.Problem().RetryAfter}, nil
+}
+
+// mayEndUnread reports whether a remediation may go whose record can't be read: it has no Machine, or its machine is on,
+// by its status.
+func mayEndUnread(remediation *infrav1.MaasRemediation, member *clusters.Member) bool {
+	step := remediation.Status.Step
+	isOn := step != infrav1.RemediationPowerOff && step != infrav1.RemediationPowerOn
+	return !remediation.DeletionTimestamp.IsZero() && (member == nil || isOn)
+}
+
+// endUnread removes the finalizer.
+func (r *Reconciler) endUnread(ctx context.Context, remediation *infrav1.MaasRemediation, why error) error {
+	before := remediation.DeepCopy()
+	controllerutil.RemoveFinalizer(remediation, infrav1.RemediationFinalizer)
+	ctrl.LoggerFrom(ctx).Info("A MaasRemediation goes whose record can't be read", "error", why.Error())
+	return client.IgnoreNotFound(r.Client.Patch(ctx, remediation, client.MergeFrom(before)))
 }
 
 // conclude begins the step of the remediation that follows from an outcome, if any, and says why.
