@@ -131,6 +131,21 @@ func TestAVMThatIsNotLeftIsForgotten(t *testing.T) {
 	w.saysNothingLeft(host)
 }
 
+// A dead VM host is deleted in MAAS. What was left there is told still, and deleted when the host is registered again.
+func TestAVMThatWasLeftIsNotForgottenWithItsVMHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	m := w.deployedVM()
+	dead := m.Status.LXDHost
+	host := w.leftOn(m)
+	id := w.hosts()[slices.IndexFunc(w.hosts(), func(h maas.VMHost) bool { return h.Name == dead })].ID
+	w.maasCall(http.MethodDelete, fmt.Sprintf("vm-hosts/%d/", id), nil)
+	w.eventually(host, "gone from MAAS", func() bool {
+		return conditions.GetReason(host, infrav1.RegisteredCondition) == infrav1.VMHostGoneReason
+	})
+	w.saysLeft(host, m.Status.Hostname, "MAAS does not have its VM host")
+}
+
 // Nobody knows whether the cluster is deleted, or lives in another management cluster.
 func TestAVMWhoseClusterIsGoneIsSpared(t *testing.T) {
 	t.Parallel()

@@ -472,6 +472,12 @@ const (
 	//     Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left.
 	VMHostUnreachableReason = "VMHostUnreachable"
 
+	// VMHostGoneReason: MAAS does not have the VM host of the LXDHost any more, and VMs may be left on it.
+	//   - Provider: keeps the LXDHost, which alone remembers them (`NoVMsLeft`).
+	//   - You: register the VM host in MAAS again under its name, so that the VMs are deleted; or, if it is gone for good,
+	//     delete the LXDHost.
+	VMHostGoneReason = "VMHostGone"
+
 	// VMsOnHostReason: the machine is a host and is being deleted, but VMs live on it; or its LXDHost is not gone yet,
 	// and the message is the LXDHost's. Of an LXDHost that is deleted: LXD has VMs with the provider's marks, or a
 	// MaasMachine may be making one there.

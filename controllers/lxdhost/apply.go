@@ -49,6 +49,10 @@ func (m *Mirror) apply(
 		if id := host.Spec.VMHost.SystemID; id != "" {
 			choices[where+id] = choices[where+id].and(host)
 		}
+		if mayHaveLeft(host) {
+			errs = append(errs, m.reportGone(ctx, host))
+			continue
+		}
 		errs = append(errs, m.remove(ctx, there, host))
 	}
 	for _, s := range seen {
@@ -381,6 +385,24 @@ func (m *Mirror) reportMissing(ctx context.Context, host *infrav1.LXDHost, v *vi
 		report.SetUnknown(host, infrav1.ReachableCondition, infrav1.MAASUnavailableReason, message)
 		report.SetUnknown(host, infrav1.RegisteredCondition, infrav1.MAASUnavailableReason, message)
 	}
+	summarize(host)
+	return m.store(ctx, before, host)
+}
+
+// mayHaveLeft reports whether an object is all that knows of VMs that may run on its host.
+func mayHaveLeft(host *infrav1.LXDHost) bool {
+	recorded, err := record.OfHost(host)
+	return err != nil || len(recorded.Left) > 0
+}
+
+// reportGone reports that MAAS has a VM host no more whose object stays, because VMs may be left there.
+func (m *Mirror) reportGone(ctx context.Context, host *infrav1.LXDHost) error {
+	before := host.DeepCopy()
+	const message = "MAAS does not have this VM host any more, and VMs may be left on it: register it again to have them " +
+		"deleted, or delete this LXDHost if the host is gone for good"
+	report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostGoneReason, "MAAS does not say")
+	report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostGoneReason, message)
+	markSchedulable(host, &report.Problem{Reason: infrav1.VMHostGoneReason, Message: message})
 	summarize(host)
 	return m.store(ctx, before, host)
 }

@@ -269,6 +269,10 @@ var all = map[string]Reason{
 		Means: "the VM is being deleted, and its host can't be asked whether it is gone: MAAS can't refresh the VM host, or the LXD of the LXDHost does not respond. Or a VM that is being made may be on 32 hosts already, none of which can be asked: it is made on no other one until one of them can.",
 		You:   "nothing: the VM is deleted when the host is back (a host that dies). Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left.",
 	},
+	"VMHostGone": {
+		Means: "MAAS does not have the VM host of the LXDHost any more, and VMs may be left on it.",
+		You:   "register the VM host in MAAS again under its name, so that the VMs are deleted; or, if it is gone for good, delete the LXDHost.",
+	},
 	"VMsOnHost": {
 		Means: "the machine is a host and is being deleted, but VMs live on it; or its LXDHost is not gone yet, and the message is the LXDHost's. Of an LXDHost that is deleted: LXD has VMs with the provider's marks, or a MaasMachine may be making one there.",
 		You:   "delete the Machines of the VMs that the message names, or the VMs that you made yourself. If LXD does not respond any more, `kubectl describe lxdhost NAME` says what to do.",
