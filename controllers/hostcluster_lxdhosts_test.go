@@ -178,6 +178,39 @@ func TestHostClusterWhereMAASHasNoVMHosts(t *testing.T) {
 	w.unchanged(before)
 }
 
+// A tenant makes the LXDHost of a machine before the manager does, and names the MaasMachine as its controller: no policy guards
+// ownerReferences. By the manager's key it is not opened to other namespaces with what the tenant wrote.
+func TestAnLXDHostThatATenantMadeIsNotOpened(t *testing.T) {
+	t.Parallel()
+	w, cluster := hostWorld(t, withoutVMHosts)
+	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
+	a := w.deployedMachine("host-a", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11"})
+	theirs := &infrav1.LXDHost{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.namespace, Name: "host-a", Annotations: map[string]string{clusterv1.PausedAnnotation: ""},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: a.Name, UID: a.UID, Controller: ptr.To(true),
+			}},
+		},
+		Spec: infrav1.LXDHostSpec{
+			Address: "10.77.0.99", ServerCertificate: "-----BEGIN CERTIFICATE-----",
+			CredentialsRef: &infrav1.LocalObjectReference{Name: "theirs"}, Tags: []string{"gpu", "fast"},
+			OverCommit:  infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000},
+			Nameservers: []string{"203.0.113.53"},
+		},
+	}
+	w.create(theirs)
+	w.offers(w.joined(a), "10.77.0.11:8443")
+	w.eventually(cluster, "names the LXDHost that is not the manager's", func() bool {
+		c := conditions.Get(cluster, infrav1.LXDReadyCondition)
+		return c != nil && c.Status != metav1.ConditionTrue && strings.Contains(c.Message, "LXDHost host-a was made by somebody else")
+	})
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
+	if len(theirs.Spec.AllowedNamespaces) > 0 {
+		t.Errorf("the manager has opened it to %v, with what the tenant wrote", theirs.Spec.AllowedNamespaces)
+	}
+}
+
 // checkToldKeys plays the LXDHost's own controller.
 func checkToldKeys(t *testing.T, w *world, node *corev1.Node, host *infrav1.LXDHost, offered *corev1.Secret) {
 	current, err := lxdnode.Fingerprint(offered.Data[corev1.TLSCertKey])

@@ -87,6 +87,9 @@ func (r *Reconciler) applyLXDHost(
 	if err != nil {
 		return err
 	}
+	if err := keepSubnet(wanted, host); err != nil {
+		return err
+	}
 	secret, err := keysOf(s, m, offered)
 	if err != nil {
 		return err
@@ -212,6 +215,8 @@ func (r *Reconciler) applyOwned(
 		return fmt.Errorf("reading %s %s: %w", kind, name, err)
 	case !isOf(there, m):
 		return fmt.Errorf("%s %s is not this machine's: delete it, or give it another name", kind, name)
+	case isForged(there):
+		return fmt.Errorf("%s %s was made by somebody else, who named this machine as its owner: delete it", kind, name)
 	}
 	// The deletion of the machine waits until its LXDHost is gone: it must not come back.
 	current := &infrav1.MaasMachine{}
@@ -230,6 +235,14 @@ func (r *Reconciler) applyOwned(
 func isOf(object client.Object, m *infrav1.MaasMachine) bool {
 	host, is := object.(*infrav1.LXDHost)
 	return metav1.IsControlledBy(object, m) || (is && clusters.Mirrors(host, m))
+}
+
+// isForged reports whether an LXDHost was made by somebody else, who named the machine as its owner: that proves nothing.
+// By the manager's key it would be opened to all namespaces, with what they wrote. One that the manager made is open from
+// its first request on, which a policy refuses to others, or was a VM host.
+func isForged(object client.Object) bool {
+	host, is := object.(*infrav1.LXDHost)
+	return is && host.Spec.VMHost == nil && !slices.Contains(host.Spec.AllowedNamespaces, infrav1.AllNamespaces)
 }
 
 // subnetOf returns the CIDR of the subnet that MAAS shows on the bridge of a machine; if it shows none there, that of
@@ -282,6 +295,20 @@ func lxdHostOf(
 			AllowedNamespaces: []string{infrav1.AllNamespaces}, // As VM hosts of MAAS are for every cluster.
 		},
 	})
+}
+
+// keepSubnet keeps the subnet of an LXDHost while MAAS shows none, at the address for which it did: without one, VMs with
+// a static address would find no gateway.
+func keepSubnet(wanted *unstructured.Unstructured, host *infrav1.LXDHost) error {
+	subnet, _, _ := unstructured.NestedString(wanted.Object, "spec", "subnet")
+	address, _, _ := unstructured.NestedString(wanted.Object, "spec", "address")
+	if subnet != "" || host == nil || host.Spec.Subnet == "" || host.Spec.Address != address {
+		return nil
+	}
+	if err := unstructured.SetNestedField(wanted.Object, host.Spec.Subnet, "spec", "subnet"); err != nil {
+		return fmt.Errorf("keeping the subnet of LXDHost %s: %w", host.Name, err)
+	}
+	return nil
 }
 
 // keysOf returns the Secret with the key pair that the LXD of a machine trusts.

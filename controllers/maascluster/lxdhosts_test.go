@@ -7,12 +7,41 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
+
+// MAAS may show no subnet for a moment. What it showed stays, as long as LXD is where it was.
+func TestTheSubnetOfAnLXDHostStays(t *testing.T) {
+	host := &infrav1.LXDHost{Spec: infrav1.LXDHostSpec{Address: "10.0.0.1:8443", Subnet: "10.0.0.0/24"}}
+	for name, tc := range map[string]struct {
+		host           *infrav1.LXDHost
+		address, shown string
+		want           string
+	}{
+		"MAAS shows it":       {host, "10.0.0.1:8443", "10.1.0.0/24", "10.1.0.0/24"},
+		"MAAS shows none":     {host, "10.0.0.1:8443", "", "10.0.0.0/24"},
+		"LXD is elsewhere":    {host, "10.2.0.1:8443", "", ""},
+		"there was no object": {nil, "10.0.0.1:8443", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wanted, err := apply(&infrav1.LXDHost{Spec: infrav1.LXDHostSpec{Address: tc.address, Subnet: tc.shown}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := keepSubnet(wanted, tc.host); err != nil {
+				t.Fatal(err)
+			}
+			if got, _, _ := unstructured.NestedString(wanted.Object, "spec", "subnet"); got != tc.want {
+				t.Errorf("the subnet is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
 
 // What is made for a machine is reconciled by whoever reconciles the machine.
 func TestWhatGoesWithAMachineHasItsWatchFilter(t *testing.T) {
