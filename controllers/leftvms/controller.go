@@ -183,8 +183,8 @@ func (r *Reconciler) reconcileVM(ctx context.Context, l *left) (again time.Durat
 	return r.deleteVM(ctx, l, cluster, region, found)
 }
 
-// isInMAAS reports whether MAAS has the VM host on which a VM may be left, also if it was registered anew. An LXD that is
-// no VM host was asked itself.
+// isInMAAS reports whether MAAS has the VM host on which a VM may be left, also if it was registered anew. An LXD that
+// is no VM host was asked itself.
 func isInMAAS(ctx context.Context, l *left, region *scope.Region) (bool, error) {
 	if l.host.Spec.VMHost == nil {
 		return true, nil

@@ -398,8 +398,8 @@ func mayHaveLeft(host *infrav1.LXDHost) bool {
 // reportGone reports that MAAS has a VM host no more whose object stays, because VMs may be left there.
 func (m *Mirror) reportGone(ctx context.Context, host *infrav1.LXDHost) error {
 	before := host.DeepCopy()
-	const message = "MAAS does not have this VM host any more, and VMs may be left on it: register it again to have them " +
-		"deleted, or delete this LXDHost if the host is gone for good"
+	const message = "MAAS does not have this VM host any more, and VMs may be left on it: register it again to have " +
+		"them deleted, or delete this LXDHost if the host is gone for good"
 	report.SetUnknown(host, infrav1.ReachableCondition, infrav1.VMHostGoneReason, "MAAS does not say")
 	report.SetFalse(host, infrav1.RegisteredCondition, infrav1.VMHostGoneReason, message)
 	markSchedulable(host, &report.Problem{Reason: infrav1.VMHostGoneReason, Message: message})

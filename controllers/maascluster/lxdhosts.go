@@ -237,9 +237,9 @@ func isOf(object client.Object, m *infrav1.MaasMachine) bool {
 	return metav1.IsControlledBy(object, m) || (is && clusters.Mirrors(host, m))
 }
 
-// isForged reports whether an LXDHost was made by somebody else, who named the machine as its owner: that proves nothing.
-// By the manager's key it would be opened to all namespaces, with what they wrote. One that the manager made is open from
-// its first request on, which a policy refuses to others, or was a VM host.
+// isForged reports whether an LXDHost was made by somebody else, who named the machine as its owner: that proves
+// nothing. By the manager's key it would be opened to all namespaces, with what they wrote. One that the manager made
+// is open from its first request on, which a policy refuses to others, or was a VM host.
 func isForged(object client.Object) bool {
 	host, is := object.(*infrav1.LXDHost)
 	return is && host.Spec.VMHost == nil && !slices.Contains(host.Spec.AllowedNamespaces, infrav1.AllNamespaces)
@@ -297,8 +297,8 @@ func lxdHostOf(
 	})
 }
 
-// keepSubnet keeps the subnet of an LXDHost while MAAS shows none, at the address for which it did: without one, VMs with
-// a static address would find no gateway.
+// keepSubnet keeps the subnet of an LXDHost while MAAS shows none, at the address for which it did: without one, VMs
+// with a static address would find no gateway.
 func keepSubnet(wanted *unstructured.Unstructured, host *infrav1.LXDHost) error {
 	subnet, _, _ := unstructured.NestedString(wanted.Object, "spec", "subnet")
 	address, _, _ := unstructured.NestedString(wanted.Object, "spec", "address")

@@ -132,8 +132,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	return ctrl.Result{RequeueAfter: out.Problem().RetryAfter}, nil
 }
 
-// mayEndUnread reports whether a remediation may go whose record can't be read: it has no Machine, or its machine is on,
-// by its status.
+// mayEndUnread reports whether a remediation may go whose record can't be read: it has no Machine, or its machine is
+// on, by its status.
 func mayEndUnread(remediation *infrav1.MaasRemediation, member *clusters.Member) bool {
 	step := remediation.Status.Step
 	isOn := step != infrav1.RemediationPowerOff && step != infrav1.RemediationPowerOn

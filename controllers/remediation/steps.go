@@ -286,8 +286,8 @@ func fit(_ context.Context, s *subject) (outcome, error) {
 	return proceed, nil
 }
 
-// orWithdraw takes the power cycle back that has begun if a step says that it is not to be, now: what waits for a person,
-// or for other control planes, waits in the endpoint. A remediation whose Machine is healthy again is deleted.
+// orWithdraw takes the power cycle back that has begun if a step says that it is not to be, now: what waits for a
+// person, or for other control planes, waits in the endpoint. A remediation whose Machine is healthy again is deleted.
 func orWithdraw(decide step) step {
 	return func(ctx context.Context, s *subject) (outcome, error) {
 		out, err := decide(ctx, s)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package presence reads whether an object of Kubernetes is there. No response, a right that is missing, and a kind that
-// is not served prove nothing: gone is only what the API server, which serves the kind, did not have twice, with the
-// settle time between.
+// Package presence reads whether an object of Kubernetes is there. No response, a right that is missing, and a kind
+// that is not served prove nothing: gone is only what the API server, which serves the kind, did not have twice, with
+// the settle time between.
 package presence
 
 import (
@@ -110,8 +110,8 @@ func Look(
 	return false, nil
 }
 
-// Unreadable returns the error of a read of an object: *UnknownError if the API server refused it, or does not serve its
-// kind; nil if err is.
+// Unreadable returns the error of a read of an object: *UnknownError if the API server refused it, or does not serve
+// its kind; nil if err is.
 func Unreadable(kind schema.GroupKind, key client.ObjectKey, err error) error {
 	named := kind.Kind + " " + key.String()
 	switch {

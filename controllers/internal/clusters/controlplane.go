@@ -21,8 +21,8 @@ import (
 // +kubebuilder:rbac:groups=controlplane.cluster.x-k8s.io,resources=kubeadmcontrolplanes;kthreescontrolplanes;rke2controlplanes;ck8scontrolplanes;microk8scontrolplanes,verbs=get
 
 // ControlPlaneTemplate returns the name of the MaasMachineTemplate of the cluster's control planes: the one that the
-// control plane names (live reads it), or else, if that can't be read, the one that its newest machine was made from. It
-// returns "" if there is none to read.
+// control plane names (live reads it), or else, if that can't be read, the one that its newest machine was made from.
+// It returns "" if there is none to read.
 func ControlPlaneTemplate(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster,
 ) (string, error) {

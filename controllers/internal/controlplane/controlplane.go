@@ -133,8 +133,8 @@ func Quorum(
 	return "", nil
 }
 
-// alone returns why no Machine of a control plane may go: one of them is healthy, and not the one that is dealt with. ""
-// if it can't be worse without them.
+// alone returns why no Machine of a control plane may go: one of them is healthy, and not the one that is dealt with.
+// "" if it can't be worse without them.
 func alone(all []*clusterv1.Machine, dealtWith types.UID) string {
 	for _, m := range all {
 		if m.UID != dealtWith && MachineSickness(m) == "" {

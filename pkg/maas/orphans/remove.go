@@ -78,8 +78,8 @@ func (r *Remover) Remove(ctx context.Context, systemID string) (string, error) {
 	return r.release(ctx, m, left)
 }
 
-// unchanged returns an error if a machine is not whose it was when the proof began, which reads Kubernetes for long. Its
-// state may change by itself.
+// unchanged returns an error if a machine is not whose it was when the proof began, which reads Kubernetes for long.
+// Its state may change by itself.
 func (r *Remover) unchanged(ctx context.Context, before *maas.Machine) error {
 	m, err := r.Client.GetMachine(ctx, before.SystemID)
 	switch {
