@@ -121,7 +121,7 @@ func (r *Reconciler) hostRetirement(ctx context.Context, l *life) (outcome, erro
 	}
 	// A retired node waits for other nodes, and the cluster's API may be gone meanwhile.
 	if len(hosts) > 0 || !isOutOfService(l.record.MachineData) {
-		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
+		if out, err := r.retire(ctx, l, node); err != nil || out.Waits() {
 			return out, err
 		}
 		// Before the hosts leave MAAS: later nothing shows that they left because of us.
@@ -512,12 +512,48 @@ func (n *hostNode) unclear(l *life, on, inDoubt []maas.VMHost, now time.Time) st
 	return ""
 }
 
-// switchOff powers the machine off, so that nothing on it registers it again. A machine whose power MAAS can't control
-// is released as it is.
+// retire takes a node out of service: its initializer has confirmed that, or its machine is off. What MAAS saw last of
+// its power may be old, and that MAAS does not know it, or fails, is no proof: its BMC is asked now.
+func (r *Reconciler) retire(ctx context.Context, l *life, node *hostNode) (outcome, error) {
+	if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() || !node.mayRun() {
+		return out, err
+	}
+	power, err := l.Inventory.Client().QueryPower(ctx, l.maas.SystemID)
+	switch {
+	case errors.Is(err, maas.Unavailable) && !maas.NotSent(err):
+		power = maas.PowerError // The BMC does not respond: MAAS was read just before.
+	case err != nil:
+		return proceed, fmt.Errorf("asking for the power of machine %s: %w", l.maas.SystemID, err)
+	}
+	switch power {
+	case maas.PowerOff:
+		return proceed, nil
+	case maas.PowerOn:
+		return r.cutPower(ctx, l)
+	}
+	return report.Wait(report.CapacityRetry, infrav1.RetiringReason, "the initializer has not confirmed that it stopped, "+
+		"and MAAS can't say whether machine %s is off (its power is %s): check its power settings in MAAS, or switch it off and "+
+		"release it in MAAS", l.maas, power), nil
+}
+
+// mayRun reports whether an initializer may run on the node.
+func (n *hostNode) mayRun() bool {
+	if n.Node == nil {
+		return n.unreachable != nil
+	}
+	return n.unreachable != nil || clusters.HostCondition(n.Node) != nil && !n.hasRetired()
+}
+
+// switchOff powers the machine off, so that nothing on it registers it again, unless MAAS saw last that it is not on.
 func (r *Reconciler) switchOff(ctx context.Context, l *life) (outcome, error) {
 	if l.maas.PowerState != maas.PowerOn {
 		return proceed, nil
 	}
+	return r.cutPower(ctx, l)
+}
+
+// cutPower powers the machine off.
+func (r *Reconciler) cutPower(ctx context.Context, l *life) (outcome, error) {
 	if out, err := r.proveAgain(ctx, l); err != nil || out.Waits() {
 		return out, err
 	}

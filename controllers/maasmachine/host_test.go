@@ -5,9 +5,13 @@ package maasmachine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +26,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
@@ -52,6 +57,45 @@ func TestANodeThatCannotBeAskedHoldsNoDeletion(t *testing.T) {
 			out, err := r.retireNode(t.Context(), l, &hostNode{Node: node, workload: workload})
 			if err != nil || out.Waits() {
 				t.Errorf("the deletion waits: %+v, %v", out, err)
+			}
+		})
+	}
+}
+
+// What MAAS saw last of a machine's power proves nothing: its initializer, which has not confirmed that it stopped, may run on, and
+// register the machine again when it is back in the pool.
+func TestAHostIsOutOfServiceOnlyIfItIsOffNow(t *testing.T) {
+	t.Parallel()
+	for power, waits := range map[string]bool{maas.PowerOff: false, maas.PowerUnknown: true, maas.PowerError: true, "": true} {
+		t.Run("power "+power, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("op") == "query_power_state" && power == "" {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, `{"state": %q}`, power)
+			}))
+			t.Cleanup(server.Close)
+			config := maas.Config{Endpoint: server.URL + "/MAAS", APIKey: "a:b:c"}
+			registry := inventory.NewRegistry(inventory.Options{
+				ActiveInterval: time.Hour, IdleInterval: time.Hour, Logger: logr.Discard(), Notify: func(string) {},
+			})
+			go func() { _ = registry.Start(t.Context()) }() // It ends with the context.
+			region, err := (&scope.Factory{Registry: registry, Manager: scope.ManagerCredentials{Given: &config}}).Own()
+			if err != nil {
+				t.Fatal(err)
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "host-a"}, Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: infrav1.LXDHostReadyNodeCondition, Status: corev1.ConditionTrue}},
+			}}
+			workload := fake.NewClientBuilder().WithObjects(node).Build()
+			r := &Reconciler{Base: reconciler.Base{Clock: testingclock.NewFakePassiveClock(time.Now())}}
+			l := &life{Machine: &scope.Machine{Cluster: &scope.Cluster{Region: region}}, maas: &maas.Machine{SystemID: "abc", PowerState: maas.PowerOff}}
+			out, err := r.retire(t.Context(), l, &hostNode{Node: node, workload: workload})
+			if err == nil && out.Waits() != waits || err != nil && power != "" {
+				t.Errorf("it waits: %v, want %v: %v", out.Waits(), waits, err)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ func (r *Reconciler) lxdHostRetirement(ctx context.Context, l *life, node *hostN
 			text.List(vms, maxNamed)), nil
 	}
 	if !isOutOfService(l.record.MachineData) {
-		if out, err := r.retireNode(ctx, l, node); err != nil || out.Waits() {
+		if out, err := r.retire(ctx, l, node); err != nil || out.Waits() {
 			return out, err
 		}
 		l.record.Enter(retired, r.Clock.Now())
