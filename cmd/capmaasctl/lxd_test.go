@@ -31,7 +31,9 @@ type lxdBed struct {
 
 func newLXDBed(t *testing.T) lxdBed {
 	t.Helper()
-	return lxdBedOf(t, lxdtest.ForMAAS())
+	b := lxdBedOf(t, lxdtest.ForMAAS())
+	lxdtest.RequireForMAAS(t, b.daemon)
+	return b
 }
 
 // lxdBedOf plays a version of LXD; "" is its own.

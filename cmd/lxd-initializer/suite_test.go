@@ -251,6 +251,9 @@ func (b *bed) newNode() *testNode {
 	nic := machine.Interfaces[0]
 	n := &testNode{bed: b, name: fmt.Sprintf("node-%d", nodeNumber.Add(1)), ip: nic.Addresses[0].Addr().String(), machine: machine}
 	n.lxd = lxdtest.Start(b.t, lxd.Options{Address: nic.Addresses[0], MAC: nic.MAC, Plays: b.plays})
+	if b.plays == lxdtest.ForMAAS() {
+		lxdtest.RequireForMAAS(b.t, n.lxd)
+	}
 	b.mu.Lock()
 	b.hosts[n.ip] = n.lxd
 	b.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -89,11 +90,19 @@ func wantFreshNode(t *testing.T, before, after belongings) {
 		"profile maas/maas": api.Profile{Name: "maas", Description: description, UsedBy: []string{},
 			Config: map[string]string{}, Devices: map[string]map[string]string{}},
 	}
+	if project, is := made["project maas"].(api.Project); is {
+		project.Config = maps.Clone(project.Config)
+		delete(project.Config, "features.storage.buckets") // LXD's own, from 5.21 on
+		made["project maas"] = project
+	}
 	if diff := cmp.Diff(want, made); diff != "" {
 		t.Errorf("what was made (-want +got):\n%s", diff)
 	}
+	server, _ := after["server"].(map[string]any)
+	server = maps.Clone(server)
+	delete(server, "volatile.uuid") // LXD's own, from 6.6 on
 	wantServer := map[string]any{listenKey: "10.0.2.15:8443", ownListenKey: "10.0.2.15:8443"}
-	if diff := cmp.Diff(wantServer, after["server"]); diff != "" {
+	if diff := cmp.Diff(wantServer, server); diff != "" {
 		t.Errorf("the server's configuration (-want +got):\n%s", diff)
 	}
 	delete(before, "server")

@@ -31,6 +31,18 @@ func ForMAAS() string {
 	return newestForMAAS
 }
 
+// RequireForMAAS skips a test of VM hosts of MAAS with a daemon that MAAS can't use: a newer one that CAPMAAS_LXD names.
+func RequireForMAAS(t testing.TB, daemon *lxd.Daemon) {
+	t.Helper()
+	server, _, err := Connect(t, daemon.Socket()).GetServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := lxdapi.TraitsOf(server).NotForMAAS(); why != "" {
+		t.Skip(why)
+	}
+}
+
 // Requests records what is sent to an LXD, as far as lxdapi.Uses has it.
 type Requests struct {
 	mu   sync.Mutex
