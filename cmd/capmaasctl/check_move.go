@@ -59,6 +59,10 @@ type movable struct {
 
 func (m *movable) String() string { return strings.ToLower(m.Kind) + "/" + m.Name }
 
+func (m *movable) isOwnedBy(owner *movable) bool {
+	return slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
+}
+
 // namespaceToMove is what clusterctl knows of a namespace.
 type namespaceToMove map[types.UID]*movable
 
@@ -123,8 +127,7 @@ func (n namespaceToMove) read(
 // moveOwned marks all that an object owns.
 func (n namespaceToMove) moveOwned(owner *movable) {
 	for _, m := range n {
-		isOwned := slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
-		if isOwned && !m.withAll {
+		if m.isOwnedBy(owner) && !m.withAll {
 			m.moves, m.withAll = true, true
 			n.moveOwned(m)
 		}
@@ -133,14 +136,16 @@ func (n namespaceToMove) moveOwned(owner *movable) {
 
 // foreign returns the first owner of an object that does not move; nil if there is none.
 func (n namespaceToMove) foreign(m *movable) *metav1.OwnerReference {
-	return list.Find(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return n[ref.UID] == nil || !n[ref.UID].moves })
+	return list.Find(m.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		owner := n[ref.UID]
+		return owner == nil || !owner.moves
+	})
 }
 
 // ownedBy counts the objects that stay with one.
 func (n namespaceToMove) ownedBy(owner *movable, seen map[types.UID]bool) {
 	for uid, m := range n {
-		isOwned := slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
-		if isOwned && m.moves && !seen[uid] {
+		if m.isOwnedBy(owner) && m.moves && !seen[uid] {
 			seen[uid] = true
 			n.ownedBy(m, seen)
 		}
@@ -172,8 +177,8 @@ func (c *checks) move(ctx context.Context, cluster client.Client, namespace stri
 		}
 		with := map[types.UID]bool{}
 		all.ownedBy(m, with)
-		c.failed(m.String(), fmt.Sprintf("take the ownerReference to %s %s away, and keep its controller from setting it again, "+
-			"or make the object at the target yourself", owner.Kind, owner.Name),
+		c.failed(m.String(), fmt.Sprintf("take the ownerReference to %s %s away, and keep its controller from setting it "+
+			"again, or make the object at the target yourself", owner.Kind, owner.Name),
 			"it stays, with %d object(s) that it owns: its owner, %s %s, does not move", len(with), owner.Kind, owner.Name)
 	}
 	if err := c.credentials(ctx, cluster, namespace, all); err != nil {

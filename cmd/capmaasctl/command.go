@@ -96,8 +96,8 @@ func (p *program) root() *cobra.Command {
 	root.SetCompletionCommandGroupID("other")
 	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
-		p.family("find", "check", "Check MAAS, a node's LXD or registration, or what moves", checkMAASCommand(), checkLXDCommand(),
-			checkVMHostCommand(), checkMoveCommand()),
+		p.family("find", "check", "Check MAAS, a node's LXD or registration, or what moves", checkMAASCommand(),
+			checkLXDCommand(), checkVMHostCommand(), checkMoveCommand()),
 		p.single("find", explainCommand()),
 		p.single("find", orphansCommand()),
 		p.single("maintain", planCommand(), planUpgradeCommand(), planDrainCommand()),

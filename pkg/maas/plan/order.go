@@ -73,8 +73,8 @@ func sortWorkers(machines []Machine, order DeletionOrder) {
 	})
 }
 
-// Next returns which of the old machines of a MachineDeployment goes next; false if none may. made are those that replace
-// them and are available, and waits reports whether there is one that is not.
+// Next returns which of the old machines of a MachineDeployment goes next; false if none may. made are those that
+// replace them and are available, and waits reports whether there is one that is not.
 func (g *Group) Next(old []Machine, made int, waits bool) (goes Machine, ok bool) {
 	isDown := func(m Machine) bool { return m.Health.Unavailable }
 	least := max(g.Replicas-g.MaxUnavailable, 0)
