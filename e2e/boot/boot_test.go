@@ -72,7 +72,7 @@ func TestAVMBootsAnImage(t *testing.T) {
 	vm := b.compose(t, fmt.Sprintf(userData, secret))
 	stage("placement and clone")
 	b.watch(t, vm.Hostname)
-	if err := b.Start(t.Context(), vm); err != nil {
+	if err := b.Start(t.Context(), maas.UnrecordedVM("a test"), vm); err != nil {
 		t.Fatal(err)
 	}
 	stage("start")
