@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
 )
@@ -92,21 +93,29 @@ func volatile(_ *Proxy, c *call, next handler) *reply {
 	return got
 }
 
-// withoutAgent ends well what LXD 5.0 did, and then could not tell the VM.
+// withoutAgent ends well what LXD 5.0 did, and then could not tell the VM. It fails so for other reasons, too, and has
+// done nothing.
 func withoutAgent(p *Proxy, c *call, next handler) *reply {
 	got := next(c)
 	if c.is(http.MethodPatch, "instances/*") && got.status == http.StatusInternalServerError {
-		now := p.ask(c.Context(), c.who, http.MethodGet, c.URL.RequestURI(), nil)
-		for key, value := range c.config() {
-			if now.at("metadata", "config", key) != value {
-				return got
-			}
-		}
-		if now.at("metadata", "status") == "Running" {
+		now := p.ask(c.Context(), c.who, http.MethodGet, c.URL.RequestURI(), nil).objectAt("metadata")
+		if now["status"] == "Running" && has(now, c.sent) {
 			return done(map[string]any{})
 		}
 	}
 	return got
+}
+
+// has reports whether an object has all that is in another.
+func has(object, wanted map[string]any) bool {
+	for key, value := range wanted {
+		inner, isObject := value.(map[string]any)
+		within, _ := object[key].(map[string]any)
+		if isObject && !has(within, inner) || !isObject && !reflect.DeepEqual(object[key], value) {
+			return false
+		}
+	}
+	return true
 }
 
 // hugepages leaves out what LXD takes there in spite of the project's restrictions.

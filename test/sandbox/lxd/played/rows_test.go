@@ -310,8 +310,9 @@ var rowTests = map[string]struct {
 		name := b.running()
 		patched := b.finish("PATCH /1.0/instances/"+name+"?project=p", `{"config":{"user.a":"b"}}`)
 		_, vm := b.ask("GET /1.0/instances/"+name+"?project=p", "")
-		return fmt.Sprint(patched, keysOf(vm["config"], "user."))
-	}, "500 error[user.a]", "200[user.a]"},
+		refused := b.finish("PATCH /1.0/instances/"+name+"?project=p", `{"devices":{"disk":{"type":"disk","path":"/x"}}}`)
+		return fmt.Sprint(patched, keysOf(vm["config"], "user."), " ", refused)
+	}, "500 error[user.a] 500 error", "200[user.a] 500 error"},
 	"hugepages": {func(b *bed) string {
 		b.must("PATCH /1.0/projects/p", `{"config":{"features.images":"true","features.profiles":"true","features.storage.volumes":"true","restricted":"true"}}`)
 		made := b.vm(b.name(), `,"limits.memory.hugepages":"true"`)
