@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,13 +32,16 @@ func (p plain) RoundTrip(r *http.Request) (*http.Response, error) {
 type responses map[string]string
 
 // played is a client of an LXD that returns responses, and the calls that it got.
-func played(ctx context.Context, t *testing.T, all responses) (*Client, *[]string) {
+func played(ctx context.Context, t *testing.T, all responses) (client *Client, calls func() []string) {
 	t.Helper()
-	var calls []string
+	var mu sync.Mutex
+	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		call := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/1.0/")
-		calls = append(calls, call)
+		mu.Lock()
+		got = append(got, call)
+		mu.Unlock()
 		status, body := 0, ""
 		if text, is := all[call]; is {
 			if _, err := fmt.Sscanf(text, "%d", &status); err != nil {
@@ -56,7 +60,11 @@ func played(ctx context.Context, t *testing.T, all responses) (*Client, *[]strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client.In("p"), &calls
+	return client.In("p"), func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(got)
+	}
 }
 
 const (
@@ -121,13 +129,13 @@ func TestWhatAChangeCameTo(t *testing.T) {
 				t.Fatalf("the error is of another type: %v", err)
 			}
 			if got := (want{refused: e.Refused, unfinished: e.Unfinished, status: e.Status}); got != tc.want {
-				t.Errorf("it is %+v, want %+v: %v (calls %q)", got, tc.want, err, *calls)
+				t.Errorf("it is %+v, want %+v: %v (calls %q)", got, tc.want, err, calls())
 			}
 			if IsRefused(err) != tc.want.refused {
 				t.Errorf("IsRefused = %v", IsRefused(err))
 			}
-			if waited := slices.Contains(*calls, wait); waited != (e.Operation == "o") {
-				t.Errorf("the operation is %q, and the calls were %q", e.Operation, *calls)
+			if waited := slices.Contains(calls(), wait); waited != (e.Operation == "o") {
+				t.Errorf("the operation is %q, and the calls were %q", e.Operation, calls())
 			}
 			// What an operation did says nothing of what was asked for: its 404 is not that of the target.
 			if isStatus := api.StatusErrorCheck(err); isStatus && e.Operation != "" {
@@ -154,8 +162,8 @@ func TestTheSecretOfAnImageIsNotWaitedFor(t *testing.T) {
 		"POST images/f/secret": `202 {"type":"async","metadata":{"id":"o","class":"token","status_code":103,"metadata":{"secret":"s"}}}`,
 	})
 	secret, err := client.ImageSecret("f")
-	if secret != "s" || err != nil || len(*calls) != 1 {
-		t.Errorf("ImageSecret = %q, %v, with the calls %q", secret, err, *calls)
+	if secret != "s" || err != nil || len(calls()) != 1 {
+		t.Errorf("ImageSecret = %q, %v, with the calls %q", secret, err, calls())
 	}
 }
 
