@@ -96,14 +96,24 @@ func (r *Reconciler) mayRemain(ctx context.Context, l *life) (bool, error) {
 	}), err
 }
 
-// lxdHostsNow lists all LXDHosts. What was recorded a moment ago decides whether a name, or an address, is free: a
-// cache may not have it yet.
-func (r *Reconciler) lxdHostsNow(ctx context.Context) ([]infrav1.LXDHost, error) {
-	hosts := &infrav1.LXDHostList{}
-	if err := r.APIReader.List(ctx, hosts); err != nil {
-		return nil, fmt.Errorf("reading which VMs are left on LXDHosts: %w", err)
+// lxdHostsNow lists all LXDHosts as they are now. What was recorded a moment ago decides whether a name, or an address,
+// is free: a cache may not have it yet. It only says in which namespaces there are some: the manager may not be allowed
+// to list others.
+func (r *Reconciler) lxdHostsNow(ctx context.Context) (all []infrav1.LXDHost, err error) {
+	cached := &infrav1.LXDHostList{}
+	if err := r.Client.List(ctx, cached); err != nil {
+		return nil, fmt.Errorf("searching for LXDHosts: %w", err)
 	}
-	return hosts.Items, nil
+	namespaces := list.Each(cached.Items, func(host infrav1.LXDHost) string { return host.Namespace })
+	slices.Sort(namespaces)
+	for _, namespace := range slices.Compact(namespaces) {
+		hosts := &infrav1.LXDHostList{}
+		if err := r.APIReader.List(ctx, hosts, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("reading which VMs are left on LXDHosts: %w", err)
+		}
+		all = append(all, hosts.Items...)
+	}
+	return all, nil
 }
 
 // readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may
