@@ -131,7 +131,7 @@ func (r Release) values() map[string]any {
 		values["lxdInitializer"] = map[string]any{"image": charts.Image(r.InitializerImage)}
 	}
 	credentials := map[string]any{"endpoint": "${MAAS_ENDPOINT}", "apiKey": "${MAAS_API_KEY}",
-		"namespaces": []any{"${MAAS_NAMESPACES:=}"}}
+		"namespaces": []any{"${MAAS_NAMESPACES:=\"\"}"}}
 	given, _ := r.Values["maas"].(map[string]any)
 	if given["namespaces"] != nil {
 		delete(credentials, "namespaces")
