@@ -25,7 +25,9 @@ func TestADirectHostOutlivesItsKeysAndAnUpgradeOfLXD(t *testing.T) {
 	t.Parallel()
 	server := directhost.StartWith(t, directhost.Options{LXD: lxdbed.Options{Plays: "5.21.7"}})
 	w := newWorld(t, withLXDHosts, func(w *world) { w.hostInterval = readOften })
-	host := w.addLXDHost(server, "host-a", "zone-a")
+	host := w.addLXDHost(server, "host-a", "zone-a", func(host *infrav1.LXDHost) {
+		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 800, MemoryPercent: 400}
+	})
 	cluster := w.provisionedCluster()
 	before := w.maas.State()
 	volumes := volumesOf(t, server)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -172,7 +171,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, opts options) error {
 	}
 	reconcile := opts.reconcile
 	reconcile.ClusterCache, reconcile.ManagerNamespace = clusterCache, opts.leaderElectionNamespace
-	reconcile.Credentials.Namespaces = append(slices.Clone(reconcile.Credentials.Namespaces), reconcile.Namespace)
+	if len(reconcile.Credentials.Namespaces) == 0 {
+		reconcile.Credentials.Namespaces = []string{reconcile.Namespace}
+	}
 	if reconcile.ManagementID, err = managementID(ctx, mgr); err != nil {
 		return err
 	}

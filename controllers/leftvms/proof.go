@@ -100,10 +100,11 @@ func (r *Reconciler) whySpared(ctx context.Context, l *left, cluster *owner, fou
 	if cluster == nil {
 		return noCluster, nil
 	}
-	if !found.VM.IsAt(l.LeftVM.Host) {
-		return reason{text: "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there"}, nil
+	claim, err := r.claimed(ctx, l, found.VM.SystemID)
+	if err == nil && claim == (reason{}) && !found.VM.IsAt(l.LeftVM.Host) {
+		claim.text = "MAAS shows it on VM host " + found.VM.Host + ": `capmaasctl orphans` removes it there"
 	}
-	return r.claimed(ctx, l, found.VM.SystemID)
+	return claim, err
 }
 
 // claimed returns which MaasMachine has the name or the machine of a VM; the zero value if none has. A VM that has a
