@@ -35,7 +35,8 @@ var (
 // unusedByManager are rights that the chart grants and that these lives don't need, with the reason why they are
 // granted.
 var unusedByManager = map[string]string{
-	"adopt maasclusters.infrastructure.cluster.x-k8s.io": "the policy for owner ids asks for it: the manager's request is a patch",
+	"adopt maasclusters.infrastructure.cluster.x-k8s.io":      "the policy for owner ids asks for it: the manager's request is a patch",
+	"patch events.events.k8s.io":                              "an event that happens again is patched: here each tells of something else",
 	"create secrets":                                          "the API server asks for it when server-side apply makes an object: the manager's request is a patch",
 	"get machinesets.cluster.x-k8s.io":                        "a machine is kept if its owner lacks one, and the owner here is a MachineDeployment",
 	"get ck8scontrolplanes.controlplane.cluster.x-k8s.io":     "a cluster's control plane may be of this kind, which is not in the sandbox",

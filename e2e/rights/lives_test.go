@@ -189,13 +189,16 @@ func loseVMs(l *life.Life) {
 			}
 		}()
 	}
-	l.Wait("an event that tells of both VMs", func() (bool, string, error) {
+	l.Wait("an event for each of both VMs", func() (bool, string, error) {
 		list := &eventsv1.EventList{}
 		err := l.Box.Client.List(l.Context(), list, client.InNamespace(l.Key.Namespace))
-		told := slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
-			return e.Action == "Audit" && e.Regarding.Name == l.Key.Name && e.Series != nil
-		})
-		return told, fmt.Sprintf("%d events", len(list.Items)), err
+		told := map[string]bool{}
+		for _, e := range list.Items {
+			if e.Action == "Audit" && e.Regarding.Name == l.Key.Name {
+				told[e.Note] = true
+			}
+		}
+		return len(told) >= 2, fmt.Sprintf("%d events", len(list.Items)), err
 	})
 }
 
