@@ -142,9 +142,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 	if err := addQuarantineKeeper(mgr, scopes, o); err != nil {
 		return nil, err
 	}
-	if o.LXDHostInterval <= 0 {
-		o.LXDHostInterval = DefaultLXDHostInterval
-	}
+	o.LXDHostInterval = cmp.Or(max(o.LXDHostInterval, 0), DefaultLXDHostInterval)
 	mirror := &lxdhost.Mirror{
 		Base: base("lxdhost-mirror"), Interval: o.LXDHostInterval, Namespace: cmp.Or(o.Namespace, o.ManagerNamespace),
 	}

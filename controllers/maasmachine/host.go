@@ -532,8 +532,8 @@ func (r *Reconciler) retire(ctx context.Context, l *life, node *hostNode) (outco
 		return r.cutPower(ctx, l)
 	}
 	return report.Wait(report.CapacityRetry, infrav1.RetiringReason, "the initializer has not confirmed that it stopped, "+
-		"and MAAS can't say whether machine %s is off (its power is %s): check its power settings in MAAS, or switch it off and "+
-		"release it in MAAS", l.maas, power), nil
+		"and MAAS can't say whether machine %s is off (its power is %s): check its power settings in MAAS, or switch it "+
+		"off and release it in MAAS", l.maas, power), nil
 }
 
 // mayRun reports whether an initializer may run on the node.
