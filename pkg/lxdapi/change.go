@@ -150,7 +150,7 @@ func refusal(status int, response *api.Response) *Error {
 // operation is LXD's, with what LXD's client does not know of it.
 type operation struct {
 	api.Operation
-	// ErrCode is the HTTP status of its error, from 6.9 on.
+	// ErrCode is the HTTP status of its error, from 6.8 on.
 	ErrCode int `json:"err_code"`
 }
 
@@ -212,7 +212,7 @@ type Error struct {
 	// Refused means that LXD did not do it, and will not. Otherwise that is not known: LXD may have done it, may do it
 	// later, or may never have got the request.
 	Refused bool
-	// Status is LXD's HTTP status; 0 if there was no response of LXD's form, or for an operation of LXD older than 6.9.
+	// Status is LXD's HTTP status; 0 if there was no response of LXD's form, or for an operation of LXD older than 6.8.
 	Status int
 	// Operation is the id of the operation that LXD began; "" if it began none.
 	Operation string

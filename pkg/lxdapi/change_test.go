@@ -97,7 +97,7 @@ func TestWhatAChangeCameTo(t *testing.T) {
 		"failed, as 5.0.2 says":          {responses{change: accepted, wait: failed, look: failed}, want{refused: true}},
 		"failed, as Debian 13 says":      {responses{change: accepted, wait: `404 {"type":"error","error":"no such pool","error_code":404}`, look: failed}, want{refused: true}},
 		"failed, as 5.21 says":           {responses{change: accepted, wait: `200 {"type":"error","error":"no such pool","error_code":500}`, look: failed}, want{refused: true}},
-		"failed, as 6.9 says":            {responses{change: accepted, wait: `200 {"type":"error","error":"bad","error_code":500}`, look: `200 {"type":"sync","metadata":{"id":"o","status":"Failure","status_code":400,"err":"bad","err_code":400}}`}, want{refused: true, status: 400}},
+		"failed, as 6.8 says":            {responses{change: accepted, wait: `200 {"type":"error","error":"bad","error_code":500}`, look: `200 {"type":"sync","metadata":{"id":"o","status":"Failure","status_code":400,"err":"bad","err_code":400}}`}, want{refused: true, status: 400}},
 		"cancelled":                      {responses{change: accepted, wait: cancelled}, want{refused: true}},
 		"unfinished, as 5.0.2 says":      {responses{change: accepted, wait: running}, want{unfinished: true}},
 		"unfinished, as 5.21 says":       {responses{change: accepted, wait: `200 {"type":"error","error":"context deadline exceeded","error_code":500}`, look: running}, want{unfinished: true}},
