@@ -287,23 +287,6 @@ func TestAHostClusterOffersNoLXDBesideItsMachines(t *testing.T) {
 	}
 }
 
-// With hardware sync a node tells MAAS its addresses itself.
-func TestANodeThatReportsItsAddressesProvesNoLXDByThem(t *testing.T) {
-	t.Parallel()
-	w, cluster := hostWorld(t)
-	w.patch(cluster, func() { cluster.Spec.LXDConfig.Zone = "zone-a" })
-	before := w.deployedMachine("before", true, infrav1.MaasMachineSpec{FailureDomain: "zone-a", StaticIP: "10.77.0.11", HardwareSync: true})
-	w.must(w.maas.Upgrade("4.0"))
-	w.offers(w.joined(before), "10.77.0.11:8443")
-	w.lxdReady(cluster, metav1.ConditionFalse, infrav1.HostsNotReadyReason, "before", "spec.hardwareSync", "10.77.0.11:8443", "template")
-	w.hasNoLXDHosts()
-	after := w.newMachine("after", true, infrav1.MaasMachineSpec{HardwareSync: true})
-	w.refusedWith(after, infrav1.SpecImpossibleReason, "spec.hardwareSync", "no VM hosts", "template")
-	if n := w.calls("allocate"); n != 1 || after.Spec.SystemID != "" {
-		t.Errorf("%d machines were allocated, the second one is %q", n, after.Spec.SystemID)
-	}
-}
-
 // MAAS forgets an address of DHCP. Where an LXDHost is there already, its key pair is changed none the less.
 func TestAHostThatIsThereGetsItsNewKeysWhateverMAASShows(t *testing.T) {
 	t.Parallel()

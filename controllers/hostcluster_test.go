@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
@@ -680,8 +682,19 @@ func TestAHostThatHeldAVirtualIPIsGivenBackWithoutIt(t *testing.T) {
 	w.registers(node, "10.77.0.11:8443")
 	w.saysOnNode(node, corev1.ConditionTrue, "Registered", "")
 	w.await("MAAS takes the virtual IP for the machine's", m, func(context.Context) bool { return w.inUse(virtualIP) })
+	var tagged atomic.Bool
+	w.maas.SetHook(func(call simulator.Call, phase simulator.Phase) error {
+		if call.Op == "release" && call.SystemID == m.Spec.SystemID && phase == simulator.Before {
+			tagged.CompareAndSwap(false, slices.Contains(w.metal(m.Spec.SystemID).Tags, quarantine.ExcludeTag))
+		}
+		return nil
+	})
 	w.beginDeletion(m)
 	w.retires(m)
+	w.maas.SetHook(nil)
+	if !tagged.Load() {
+		t.Error("the machine was released without the tag that keeps others from allocating it as it is")
+	}
 	if mode := w.linkMode(m, card); mode != maas.LinkModeAuto || w.inUse(virtualIP) {
 		t.Errorf("%s is left with a %s address; the virtual IP is in use: %v", card, mode, w.inUse(virtualIP))
 	}

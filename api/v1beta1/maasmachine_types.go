@@ -583,19 +583,6 @@ type MaasMachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(ga|hwe)-[0-9]{2}[.][0-9]{2}(-[a-z]+)*$')",message="kernel is the name of an Ubuntu kernel in MAAS, for example ga-24.04 or hwe-24.04-lowlatency"
 	Kernel string `json:"kernel,omitempty"`
 
-	// kernelCrashDump has the machine write a dump when its kernel crashes. It needs MAAS 3.6, and a machine with at least
-	// 4 cores, 6 GiB to 2 TiB of memory, and the architecture amd64, arm64 or s390x. Elsewhere MAAS deploys without it,
-	// and the event NoKernelCrashDump says so.
-	// +optional
-	KernelCrashDump bool `json:"kernelCrashDump,omitempty"`
-
-	// hardwareSync has the machine tell MAAS of changes of its hardware while it runs, every 15 minutes unless MAAS's
-	// settings say otherwise. MAAS installs a service for it. MAAS takes all that it reports for the machine's own, also
-	// virtual addresses; the links of its network cards are restored when it is given back. It is refused for control
-	// planes of a cluster with a virtual IP, and for nodes of host clusters where MAAS has no VM hosts.
-	// +optional
-	HardwareSync bool `json:"hardwareSync,omitempty"`
-
 	// provisioningMode is bare-metal (an existing machine of MAAS) or lxd (a VM composed on a VM host). Default:
 	// bare-metal.
 	// +optional
@@ -908,8 +895,6 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="(has(self.notTags) ? self.notTags : []) == (has(oldSelf.notTags) ? oldSelf.notTags : [])",fieldPath=".notTags",message="notTags is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.architecture) == has(oldSelf.architecture) && (!has(self.architecture) || self.architecture == oldSelf.architecture)",fieldPath=".architecture",message="architecture is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.kernel) == has(oldSelf.kernel) && (!has(self.kernel) || self.kernel == oldSelf.kernel)",fieldPath=".kernel",message="kernel is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
-	// +kubebuilder:validation:XValidation:rule="(has(self.kernelCrashDump) ? self.kernelCrashDump : false) == (has(oldSelf.kernelCrashDump) ? oldSelf.kernelCrashDump : false)",fieldPath=".kernelCrashDump",message="kernelCrashDump is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
-	// +kubebuilder:validation:XValidation:rule="(has(self.hardwareSync) ? self.hardwareSync : false) == (has(oldSelf.hardwareSync) ? oldSelf.hardwareSync : false)",fieldPath=".hardwareSync",message="hardwareSync is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.deployInMemory) ? self.deployInMemory : false) == (has(oldSelf.deployInMemory) ? oldSelf.deployInMemory : false)",fieldPath=".deployInMemory",message="deployInMemory is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.provisioningMode) == has(oldSelf.provisioningMode) && (!has(self.provisioningMode) || self.provisioningMode == oldSelf.provisioningMode)",fieldPath=".provisioningMode",message="provisioningMode is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.dynamicLXD) ? self.dynamicLXD : false) == (has(oldSelf.dynamicLXD) ? oldSelf.dynamicLXD : false)",fieldPath=".dynamicLXD",message="dynamicLXD is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"

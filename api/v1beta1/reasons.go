@@ -157,14 +157,6 @@ const (
 	//     MaasMachineTemplate.
 	ImageNotFoundReason = "ImageNotFound"
 
-	// SpecImpossibleReason: the spec alone shows that no machine can be as it asks, or that it would harm:
-	// `hardwareSync` of a control plane in a cluster with a virtual IP, or of a node of a host cluster where [MAAS has no
-	// VM hosts](host-clusters.md#maas-without-vm-hosts); or `kernelCrashDump` of a VM with less than 4 cores or 6 GiB,
-	// with `minMemory` above 2 TiB, or of an `architecture` other than amd64, arm64 and s390x.
-	//   - Provider: takes no machine, and asks MAAS for none.
-	//   - You: change the template, so that the machine is replaced.
-	SpecImpossibleReason = "SpecImpossible"
-
 	// NoMachineAvailableReason: no Ready machine in MAAS fits zone, pool, tags and sizes: the message counts all
 	// machines by the first thing that each lacks, as in `8 machine(s): 5 in use; 3 with less than 64000 MiB of memory
 	// (spec.minMemory), at most 32768`; or those that fit are in [quarantine](machine-states.md#quarantine), and the

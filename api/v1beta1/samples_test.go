@@ -28,8 +28,6 @@ image: custom/u-2204-k8s
 notTags: [gpu]
 architecture: amd64/generic
 kernel: hwe-24.04-lowlatency-edge
-kernelCrashDump: true
-hardwareSync: true
 deployInMemory: true
 provisioningMode: bare-metal
 dynamicLXD: false

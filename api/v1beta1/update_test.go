@@ -32,8 +32,6 @@ var refusedMachineUpdates = []update{
 	{"notTags", "{image: i, notTags: [t]}", "{image: i, notTags: [u]}", ".notTags"},
 	{"architecture", "{image: i}", "{image: i, architecture: arm64}", ".architecture"},
 	{"kernel", "{image: i, kernel: ga-24.04}", "{image: i, kernel: hwe-24.04}", ".kernel"},
-	{"crash dumps", "{image: i}", "{image: i, kernelCrashDump: true}", ".kernelCrashDump"},
-	{"hardware sync", "{image: i, hardwareSync: true}", "{image: i}", ".hardwareSync"},
 	{"storage", "{image: i}", "{image: i, storage: {layout: lvm}}", ".storage"},
 	{"options of the storage", "{image: i, storage: {layout: lvm}}", "{image: i, storage: {layout: lvm, options: {vg_name: v}}}", ".storage"},
 	{"deployInMemory", "{image: i}", "{image: i, deployInMemory: true}", ".deployInMemory"},
@@ -64,7 +62,7 @@ var allowedMachineUpdates = []update{
 	{name: "a machine not to be kept after all", from: "{image: i, release: {keep: {}}}", to: "{image: i, release: {erase: full}}"},
 	{name: "disks not to be erased after all", from: "{image: i, release: {erase: secure}}", to: "{image: i}"},
 	// What a typed client leaves out when it writes back what it read.
-	{name: "empty values dropped", from: "{image: i, tags: [], notTags: [], dynamicLXD: false, deployInMemory: false, kernelCrashDump: false, hardwareSync: false}", to: "{image: i}"},
+	{name: "empty values dropped", from: "{image: i, tags: [], notTags: [], dynamicLXD: false, deployInMemory: false}", to: "{image: i}"},
 }
 
 var refusedClusterUpdates = []update{

@@ -115,10 +115,6 @@ func prove(
 	if isAt(s, host, address) {
 		return machine, nil
 	}
-	if m.Spec.HardwareSync {
-		return nil, fmt.Errorf("spec.hardwareSync is true: its node itself tells MAAS its addresses, so that they prove "+
-			"nothing of LXD at %q; remove hardwareSync from the template, so that the machine is replaced", address)
-	}
 	shown := addressesOf(machine)
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !slices.Contains(shown, at.Addr().Unmap()) {

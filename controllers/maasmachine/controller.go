@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // bareMetalSteps lead from a machine in MAAS's pool to one that runs.
 func (r *Reconciler) bareMetalSteps() []step {
 	return []step{
-		r.unused, r.lookup, r.handBack, r.possible, r.address, r.succession, r.adoption, r.acceptance, r.preflight, r.image,
+		r.unused, r.lookup, r.handBack, r.address, r.succession, r.adoption, r.acceptance, r.preflight, r.image,
 		r.holding, r.settlement, r.choice, r.layout, r.allocation, r.refused, r.acceptance,
 		r.readiness, r.fit, r.storage, r.claim, r.storageCheck, r.interfaces, r.bridge,
 		r.network, r.deployment, r.annotation, r.observation,
@@ -115,7 +115,7 @@ func (r *Reconciler) bareMetalSteps() []step {
 // vmSteps lead from no VM to one that runs.
 func (r *Reconciler) vmSteps() []step {
 	return []step{
-		r.lookup, r.composed, r.possible, r.address, r.adoption, r.recovery, r.preflight, r.image, r.composition, r.start,
+		r.lookup, r.composed, r.address, r.adoption, r.recovery, r.preflight, r.image, r.composition, r.start,
 		r.readiness, r.claim, r.network,
 		r.deployment, r.annotation, r.observation, r.vmObservation,
 	}

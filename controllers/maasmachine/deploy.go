@@ -126,7 +126,7 @@ func (r *Reconciler) deployment(ctx context.Context, l *life) (outcome, error) {
 	err = r.change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.maas, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.maas, maas.DeployParams{
 			DistroSeries: spec.Image, UserData: userData, InMemory: spec.DeployInMemory,
-			Kernel: spec.Kernel, KernelCrashDump: spec.KernelCrashDump, HardwareSync: spec.HardwareSync,
+			Kernel: spec.Kernel,
 		})
 		if err == nil {
 			l.record.Deployed = l.maas.SystemID // Stored with the outcome of the call.
@@ -215,9 +215,6 @@ func (r *Reconciler) tellProvisioned(l *life, address string) {
 		return
 	}
 	r.Tell(l.MaasMachine, "Provisioned", "Deploy", "machine %s runs at %s", l.maas, address)
-	if why := withoutCrashDump(l.MaasMachine.Spec, l.maas); why != "" {
-		r.Warn(l.MaasMachine, "NoKernelCrashDump", "Deploy", "machine %s: %s", l.maas, why)
-	}
 }
 
 // vmObservation reports that the VM runs.

@@ -20,7 +20,7 @@ import (
 // first.
 func (r *Reconciler) interfaces(ctx context.Context, l *life) (outcome, error) {
 	wanted, before := l.Interfaces(), arrangement(l.MaasMachine.Annotations)
-	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isReread(l)) {
+	if !deployable(l.maas) || (len(wanted) == 0 && before == nil && !isHost(l)) {
 		return proceed, nil
 	}
 	isOwn := before != nil && before.Owner == l.Mark()
@@ -76,9 +76,6 @@ func tooMany(a *machine.Arrangement) error {
 // arrangementOf returns what becomes of the interfaces of a machine that nothing was done to yet.
 func arrangementOf(l *life, wanted []machine.WantedInterface) *machine.Arrangement {
 	a := machine.NewArrangement(l.Mark(), l.maas, wanted, l.NICs(l.MaasMachine.Status.StaticIP))
-	a.Reread = isReread(l)
+	a.Reread = isHost(l)
 	return a
 }
-
-// isReread reports whether MAAS reads the interfaces of bare metal from the machine while it runs.
-func isReread(l *life) bool { return isHost(l) || (!l.IsLXD() && l.MaasMachine.Spec.HardwareSync) }

@@ -233,7 +233,7 @@ func (r *Reconciler) addresses(ctx context.Context, l *life) ([]clusterv1.Machin
 		// It moves between the control planes; MAAS may have seen it on one.
 		notIts = append(notIts, l.MaasCluster.Spec.ControlPlaneEndpoint.Host)
 	}
-	if isHost(l) || l.MaasMachine.Spec.HardwareSync {
+	if isHost(l) {
 		notIts = append(notIts, scope.ForeignAddresses(l.maas, preferred)...)
 	}
 	return scope.MachineAddresses(l.maas, preferred, notIts...), nil

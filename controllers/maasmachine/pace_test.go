@@ -598,7 +598,7 @@ func waits() map[string]obstacle {
 	refusing(all, "deploy", obstacle{call: onMachine("deploy")}, "400", "403", noAddress, noBMC)
 	static := withAddress(infrav1.MaasMachineSpec{}, "10.77.0.50")
 	for what, o := range map[string]obstacle{
-		"interfaces reread": {spec: infrav1.MaasMachineSpec{HardwareSync: true}}, "an address": {spec: static}, "a bond": {spec: bonded},
+		"an address": {spec: static}, "a bond": {spec: bonded},
 		"a bond with an address": {spec: withAddress(bonded, "10.77.0.50")}, "a bridge": {host: true},
 		"a layout": {spec: striped}, "a layout and a bond": {spec: infrav1.MaasMachineSpec{Storage: striped.Storage, Interfaces: bonded.Interfaces}},
 	} {

@@ -97,8 +97,10 @@ func TestWhatOthersDoWithAMachineEndsNoPause(t *testing.T) {
 
 // How the interfaces of a machine were must fit into an annotation, or nothing is changed on it.
 func TestAMachineWithMoreInterfacesThanCanBeRecordedIsNotChanged(t *testing.T) {
-	m := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{HardwareSync: true}}
-	l := &life{Machine: scopeOf(m), record: lifeOf(t, m).record, maas: &maas.Machine{Status: maas.StatusAllocated}, proven: true}
+	m := &infrav1.MaasMachine{}
+	host := scopeOf(m)
+	host.MaasCluster.Spec.LXDControlPlaneCluster = true
+	l := &life{Machine: host, record: lifeOf(t, m).record, maas: &maas.Machine{Status: maas.StatusAllocated}, proven: true}
 	for i := range maxArranged + 1 {
 		l.maas.Interfaces = append(l.maas.Interfaces, &maas.Interface{ID: i, Name: fmt.Sprintf("veth%d", i)})
 	}

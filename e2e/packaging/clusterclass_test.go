@@ -303,8 +303,8 @@ lxdConfig:
 staticIP: 10.77.0.50
 zone: az2
 failureDomains: [az1, az3]
-controlPlane: {minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd], notTags: [slow], kernel: ga-24.04, kernelCrashDump: true, hardwareSync: true}
-worker: {minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd], notTags: [old], kernel: hwe-24.04, kernelCrashDump: true, hardwareSync: true}
+controlPlane: {minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd], notTags: [slow], kernel: ga-24.04}
+worker: {minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd], notTags: [old], kernel: hwe-24.04}
 workerMode: lxd
 workerLXDConfig: {storage: {pool: slow}}
 credentialsRef: {name: team-a}
@@ -317,12 +317,12 @@ apiServerCertSANs: [other.example.com, 10.0.0.9]
 				controlPlaneEndpoint: {host: api.example.com, port: 6443}, preferredSubnets: [10.77.0.0/24], preferredInterfaces: [api, eth1]`,
 			controlPlane: `image: i, provisioningMode: lxd, failureDomain: az2, staticIP: 10.77.0.50,
 				minCPU: 4, minMemory: 8192, minDiskSize: 40, resourcePool: vms, tags: [lxd], notTags: [slow],
-				kernel: ga-24.04, kernelCrashDump: true, hardwareSync: true,
+				kernel: ga-24.04,
 				lxdConfig: {profile: maas, storage: {size: "40", pool: fast}, vmHost: host-a1, project: k8s, commission: true,
 					network: {devices: [{name: eth0, bridge: br0, linkMode: static}, {name: eth1, subnet: 10.1.0.0/16, linkMode: link_up}]}}`,
 			workers: map[string]string{"md-0": `image: i, provisioningMode: lxd, failureDomain: az2, lxdConfig: {storage: {pool: slow}},
 				minCPU: 16, minMemory: 65536, minDiskSize: 900, resourcePool: metal, tags: [gpu, ssd], notTags: [old],
-				kernel: hwe-24.04, kernelCrashDump: true, hardwareSync: true`},
+				kernel: hwe-24.04`},
 			certSANs: []string{"localhost", "127.0.0.1", "other.example.com", "10.0.0.9"},
 		},
 		"an image for each version": {

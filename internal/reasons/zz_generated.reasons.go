@@ -73,10 +73,6 @@ var all = map[string]Reason{
 		Means: "MAAS has no image of the name in `spec.image`, or not for `spec.architecture`, or not all of its files, or only as `custom/NAME`, which MAAS 3.8 and newer can't deploy; or the LXDHost that was chosen lost its image of this name meanwhile. The message says which. Nothing was acquired for it.",
 		You:   "compare with `capmaasctl image list`. Import Ubuntu's images in MAAS, upload your own, to LXDHosts too, or correct the name in the MaasMachineTemplate.",
 	},
-	"SpecImpossible": {
-		Means: "the spec alone shows that no machine can be as it asks, or that it would harm: `hardwareSync` of a control plane in a cluster with a virtual IP, or of a node of a host cluster where MAAS has no VM hosts; or `kernelCrashDump` of a VM with less than 4 cores or 6 GiB, with `minMemory` above 2 TiB, or of an `architecture` other than amd64, arm64 and s390x.",
-		You:   "change the template, so that the machine is replaced.",
-	},
 	"NoMachineAvailable": {
 		Means: "no Ready machine in MAAS fits zone, pool, tags and sizes: the message counts all machines by the first thing that each lacks, as in `8 machine(s): 5 in use; 3 with less than 64000 MiB of memory (spec.minMemory), at most 32768`; or those that fit are in quarantine, and the message names them, why, and until when; or they have no root file system, and the template sets no layout; or they are DPUs, which MAAS neither switches off nor erases when they are released.",
 		You:   "compare the message with MAAS: `maas admin machines read | jq -r '.[] | [.hostname, .status_name, .zone.name, .pool.name, .cpu_count, .memory, (.tag_names|join(\",\"))] | @tsv'`. Free or add a machine, or change the template. A repaired machine is allocated again at once after `capmaasctl machines lift NAME`.",

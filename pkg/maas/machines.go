@@ -107,9 +107,6 @@ type Machine struct {
 	Description         string            `json:"description"`
 	// InMemory: it was deployed without using its disks. To be switched on deploys it anew, without its user data.
 	InMemory bool `json:"ephemeral_deploy"`
-	// KernelCrashDump: the deployed machine dumps its kernel when it crashes. nil before MAAS 3.6, which has no such
-	// thing.
-	KernelCrashDump *bool `json:"enable_kernel_crash_dump"`
 
 	HardwareInfo HardwareInfo `json:"hardware_info"`
 	// Disks are the physical ones.
@@ -442,19 +439,15 @@ type DeployParams struct {
 	InMemory bool
 	// Kernel of an Ubuntu image of MAAS: ga-24.04 (hwe_kernel). MAAS takes its default instead of one that it can't
 	// read.
-	Kernel string
-	// KernelCrashDump enables crash dumps (enable_kernel_crash_dump, MAAS 3.6 and newer).
-	KernelCrashDump bool
-	// HardwareSync has the machine report its hardware while it runs (enable_hw_sync).
-	HardwareSync bool
-	Comment      string
+	Kernel  string
+	Comment string
 }
 
 // DeployMachine installs an image (POST machines/{id}/ op=deploy). Conflict: the machine's state does not allow it.
 func (c *Client) DeployMachine(ctx context.Context, permit Permit, systemID string, p DeployParams) (*Machine, error) {
 	form := formOf("agent_name", p.AgentName, "distro_series", p.DistroSeries, "comment", p.Comment,
 		"user_data", base64.StdEncoding.EncodeToString(p.UserData), "ephemeral_deploy", yes(p.InMemory),
-		"hwe_kernel", p.Kernel, "enable_kernel_crash_dump", yes(p.KernelCrashDump), "enable_hw_sync", yes(p.HardwareSync))
+		"hwe_kernel", p.Kernel)
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "deploy", form).slowly())
 }
 

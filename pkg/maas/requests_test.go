@@ -71,8 +71,8 @@ var requests = map[string]struct {
 		return failed(c.AllocateMachine(ctx, unrecorded, AllocateParams{NotHostnames: []string{"metal-a", "bad;other:id=1", "", "metal-b"}}))
 	}, "POST machines/?op=allocate", "interfaces=other%3Anot_hostname%3Dmetal-a%2Cnot_hostname%3Dmetal-b"},
 	"deploy": {func(ctx context.Context, c *Client) error {
-		return failed(c.DeployMachine(ctx, unrecorded, "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true, Kernel: "ga-22.04", KernelCrashDump: true, HardwareSync: true}))
-	}, "POST machines/abc/?op=deploy", "agent_name=x&distro_series=ubuntu%2Fjammy&enable_hw_sync=true&enable_kernel_crash_dump=true&ephemeral_deploy=true&hwe_kernel=ga-22.04&user_data=aGk%3D"},
+		return failed(c.DeployMachine(ctx, unrecorded, "abc", DeployParams{AgentName: "x", DistroSeries: "ubuntu/jammy", UserData: []byte("hi"), InMemory: true, Kernel: "ga-22.04"}))
+	}, "POST machines/abc/?op=deploy", "agent_name=x&distro_series=ubuntu%2Fjammy&ephemeral_deploy=true&hwe_kernel=ga-22.04&user_data=aGk%3D"},
 	"delete": {func(ctx context.Context, c *Client) error {
 		return c.DeleteMachine(ctx, unrecorded, "abc")
 	}, "DELETE machines/abc/", ""},

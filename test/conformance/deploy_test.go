@@ -181,7 +181,7 @@ func TestDeployWithoutNetworkIsRefused(t *testing.T) {
 }
 
 // What a deployment is asked for stands in the machine.
-func TestDeployWithAKernelAndHardwareSync(t *testing.T) {
+func TestDeployWithAKernel(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		kernels := map[string]string{"ubuntu/jammy": "ga-22.04", "ubuntu/noble": "ga-24.04"}
 		image := find(m.get(t, "boot-resources/").list(t), func(o object) bool {
@@ -191,34 +191,11 @@ func TestDeployWithAKernelAndHardwareSync(t *testing.T) {
 			t.Skip("no image of Ubuntu jammy or noble for amd64")
 		}
 		kernel := kernels[image.str("name")]
-		got := m.deploy(t, m.vm(t), "distro_series", image.str("name"), "hwe_kernel", kernel, "enable_hw_sync", "true").object(t)
-		if got.str("hwe_kernel") != kernel || got["enable_hw_sync"] != true {
-			t.Errorf("hwe_kernel %q, enable_hw_sync %v; want %s, true", got.str("hwe_kernel"), got["enable_hw_sync"], kernel)
+		got := m.deploy(t, m.vm(t), "distro_series", image.str("name"), "hwe_kernel", kernel).object(t)
+		if got.str("hwe_kernel") != kernel {
+			t.Errorf("hwe_kernel %q, want %s", got.str("hwe_kernel"), kernel)
 		}
 	})
-}
-
-// validate_enable_kernel_crash_dump in maasserver/models/node.py: a machine that is too small is deployed without crash
-// dumps, and MAAS does not say so. They came with MAAS 3.6.
-func TestDeployWithKernelCrashDumps(t *testing.T) {
-	for name, test := range map[string]struct {
-		cores, memory string
-		want          bool
-	}{
-		"a machine that is large enough": {"4", "6144", true},
-		"too few cores":                  {"3", "6144", false},
-		"too little memory":              {"4", "6143", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
-				vm := m.vm(t, "cores", test.cores, "memory", test.memory)
-				got := m.deploy(t, vm, "enable_kernel_crash_dump", "true").object(t)
-				if dumps, known := got["enable_kernel_crash_dump"]; known && dumps != test.want {
-					t.Errorf("enable_kernel_crash_dump %v, want %v", dumps, test.want)
-				}
-			})
-		})
-	}
 }
 
 // get_working_kernel in maasserver/utils/osystems.py does not refuse an unknown kernel, but uses that of the image that

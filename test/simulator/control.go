@@ -55,7 +55,6 @@ func (s *Simulator) controlHandler() http.Handler {
 	handle("GET /control/machines/{id}", s.controlMachine)
 	handle("POST /control/machines/{id}/power", s.controlPower)
 	handle("POST /control/machines/{id}/fail", s.controlFail)
-	handle("POST /control/machines/{id}/sync", s.controlSync)
 	handle("POST /control/machines/{id}/status", s.controlStatus)
 	handle("POST /control/fail-next", s.controlFailNext)
 	handle("GET /control/vm-hosts", func(*http.Request) (any, error) { return s.VMHosts(), nil })

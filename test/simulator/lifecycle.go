@@ -377,7 +377,7 @@ func (s *Simulator) clearOwnership(m *machine) {
 // machine is Ready.
 func (s *Simulator) letGo(m *machine) {
 	m.agentName, m.osystem, m.series, m.hweKernel, m.userData, m.system = "", "", "", "", nil, nil
-	m.hwSync, m.lastSync, m.netboot = false, time.Time{}, true
+	m.netboot = true
 	for _, nic := range m.ifaces {
 		s.dropLease(nic)
 	}

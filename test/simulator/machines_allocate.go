@@ -100,16 +100,13 @@ func pythonText(text string) string {
 
 // allocationOptions are the parameters that allocate and deploy share.
 type allocationOptions struct {
-	agentName         string
-	ephemeral, hwSync bool
+	agentName string
+	ephemeral bool
 }
 
 func (rq *request) allocationOptions() (o allocationOptions, err error) {
 	o.agentName = rq.data.get("agent_name")
-	if o.ephemeral, err = rq.data.boolean("ephemeral_deploy", false); err != nil {
-		return o, err
-	}
-	o.hwSync, err = rq.data.boolean("enable_hw_sync", false)
+	o.ephemeral, err = rq.data.boolean("ephemeral_deploy", false)
 	return o, err
 }
 

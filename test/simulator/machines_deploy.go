@@ -60,12 +60,7 @@ func (rq *request) deploy() (any, error) {
 	}
 	m.osystem, m.series, m.userData, m.system = osystem, series, userData, userData
 	m.hweKernel, m.minHWEKernel = rq.kernelFor(osystem, series), ""
-	m.ephemeral, m.hwSync = options.ephemeral || len(m.disks) == 0, options.hwSync
-	dumps, err := rq.data.boolean("enable_kernel_crash_dump", false)
-	if err != nil {
-		return nil, err
-	}
-	m.crashDump = dumps && m.dumpsCrashes()
+	m.ephemeral = options.ephemeral || len(m.disks) == 0
 	rq.startDeploy(m)
 	out := rq.renderMachine(m)
 	if err := rq.claimAutoAddresses(m); err != nil {
@@ -73,14 +68,6 @@ func (rq *request) deploy() (any, error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-// dumpsCrashes reports whether MAAS has a machine dump its kernel; a deployment that asks others for it goes on without
-// (validate_enable_kernel_crash_dump in maasserver/models/node.py).
-func (m *machine) dumpsCrashes() bool {
-	const leastCores, leastMemory, mostMemory = 4, 6 << 10, 2 << 20 // MiB
-	return m.cpuCount >= leastCores && m.memory >= leastMemory && m.memory <= mostMemory &&
-		slices.Contains([]string{"amd64", "arm64", "s390x"}, m.arch())
 }
 
 // kernelFor returns the requested kernel, if its name is valid, or else that of the release that the image boots with:

@@ -266,10 +266,7 @@ type machine struct {
 	hweKernel        string
 	minHWEKernel     string
 	ephemeral        bool
-	hwSync           bool
-	lastSync         time.Time         // zero: none since the deployment
 	hardware         map[string]string // what commissioning found, by hardwareKeys
-	crashDump        bool
 	userData         []byte
 	nodeKey          apiKey // see keyOf
 	gatewayLink      *address

@@ -59,12 +59,12 @@ func (s *Simulator) renderMachine(m *machine) object {
 	if s.hasVMHosts() {
 		out["pod"], out["virtualmachine_id"] = renderPod(m.host), nilIfZero(m.vmID)
 	}
-	m.renderSync(out)
+	out["enable_hw_sync"], out["last_sync"], out["next_sync"], out["sync_interval"] = false, nil, nil, nil
 	if s.version.AtLeast(3, 5, 0) {
 		out["error_description"] = m.errorDescription
 	}
 	if s.version.AtLeast(3, 6, 0) {
-		out["enable_kernel_crash_dump"] = m.crashDump
+		out["enable_kernel_crash_dump"] = false
 	}
 	if s.version.AtLeast(3, 7, 0) {
 		out["is_dpu"] = m.isDPU

@@ -84,12 +84,11 @@ func (s *Simulator) takeBridge(m *machine, n HostNetwork) *iface {
 	return nic
 }
 
-// newInterface makes an interface that MAAS did not know. With hardware sync, a real network card stays the machine's
-// after its release.
+// newInterface makes an interface that MAAS did not know.
 func (s *Simulator) newInterface(m *machine, n HostNetwork, kind string, on *vlan) *iface {
 	nic := &iface{
 		id: s.db.next("interface"), name: n.Name, kind: kind, mac: n.MAC, enabled: true, machine: m, vlan: on,
-		acquired: !m.hwSync || n.Kind != NetworkPhysical,
+		acquired: true,
 	}
 	m.ifaces = append(m.ifaces, nic)
 	return nic

@@ -129,12 +129,11 @@ func TestWhatWasFoundOnAHostGoesWithItsRelease(t *testing.T) {
 		{Name: "veth1", Kind: NetworkUnknown, MAC: "aa:00:00:00:00:04"},
 	}
 	for name, test := range map[string]struct {
-		ownBridge, hardwareSync bool
-		want                    []string
+		ownBridge bool
+		want      []string
 	}{
-		"a bridge of the image":   {want: []string{"eth0 " + mac + " static=10.10.0.11"}},
-		"a bridge in MAAS":        {ownBridge: true, want: []string{"eth0 " + mac, "br0 " + mac + " static=10.10.0.11"}},
-		"a card of hardware sync": {hardwareSync: true, want: []string{"eth0 " + mac + " static=10.10.0.11", "eth1 00:16:3e:00:00:02"}},
+		"a bridge of the image": {want: []string{"eth0 " + mac + " static=10.10.0.11"}},
+		"a bridge in MAAS":      {ownBridge: true, want: []string{"eth0 " + mac, "br0 " + mac + " static=10.10.0.11"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -142,7 +141,6 @@ func TestWhatWasFoundOnAHostGoesWithItsRelease(t *testing.T) {
 			defer b.mu.Unlock()
 			m := b.newMachine("one")
 			b.db.machines = []*machine{m}
-			m.hwSync = test.hardwareSync
 			m.ifaces = []*iface{{name: "eth0", kind: NetworkPhysical, mac: mac, machine: m, vlan: b.db.subnets[0].vlan}}
 			if test.ownBridge {
 				m.ifaces = append(m.ifaces, &iface{name: "br0", kind: NetworkBridge, mac: mac, machine: m, ports: []string{"eth0"}})
