@@ -221,11 +221,18 @@ test: test-packages $(if $(filter file,$(origin PKG)),test-specs) ## Run all tes
 test-packages: tools-test build
 	CAPMAAS_BUILT=1 $(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(TEST_PACKAGES)
 
+# What is closest to LXD, and all else whose tests run one.
+LXD_PACKAGES := ./test/sandbox/lxd/... ./pkg/lxdnode ./pkg/lxdhost
+LXD_USERS := $(LXD_PACKAGES) ./pkg/maas/lxd ./cmd/lxd-initializer ./cmd/capmaasctl ./controllers/lxdhost ./test/simulator
+# Those tests of ./controllers that run one.
+LXD_CONTROLLERS := LXDHost|Direct|ALost|LXDRefused|LXDCant|ADevice|AnIDThat|NoVMIsMade|NameServers|ClaimsToBeOurVM|AnLXD
+
 .PHONY: test-lxd-played
-test-lxd-played: ## Run the tests closest to LXD with each version that it plays (LXD_VERSIONS="6.6 6.9", PKG=./pkg/lxdnode).
+test-lxd-played: tools-test build ## Run all tests that have an LXD with each version that it plays (LXD_VERSIONS="6.6 6.9", PKG=./pkg/lxdnode).
 	@for version in $(LXD_VERSIONS); do \
-		echo "LXD $$version"; \
-		CAPMAAS_LXD_PLAYED=$$version $(GO_TEST) -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(if $(filter-out file,$(origin PKG)),$(PKG),./pkg/lxdnode ./pkg/lxdhost); \
+		echo "LXD $$version"; export CAPMAAS_BUILT=1 CAPMAAS_LXD_PLAYED=$$version; \
+		$(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout 20m $(TEST_ARGS) $(if $(filter-out file,$(origin PKG)),$(PKG),$(LXD_USERS)); \
+		$(if $(filter-out file,$(origin PKG)),,$(GO_TEST) -count=1 -timeout 20m -run '$(LXD_CONTROLLERS)' ./controllers); \
 	done
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
@@ -243,9 +250,6 @@ RACE_PACKAGES = $(call packages,$(shell go list ./pkg/... ./test/simulator | gre
 .PHONY: race
 race: ## Run the tests of pkg/ with the race detector, with what processor time others leave.
 	nice env CGO_ENABLED=1 $(GO_TEST) -race -timeout 40m $(TEST_ARGS) $(RACE_PACKAGES)
-
-# What is closest to LXD.
-LXD_PACKAGES := ./test/sandbox/lxd/... ./pkg/lxdnode ./pkg/lxdhost
 
 # Where there is no second LXD it is not tested, unless CAPMAAS_REQUIRE_LXD is set.
 .PHONY: test-lxd-second

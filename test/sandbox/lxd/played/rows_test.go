@@ -52,7 +52,7 @@ func TestEveryRowIsNeeded(t *testing.T) {
 }
 
 // versions are those between which something changed.
-var versions = []string{"5.0.2", "5.21.0", "5.21.4", "5.21.5", "5.21.7", "6.1", "6.5", "6.6", "6.7", "6.8", "6.9"}
+var versions = []string{"5.0.2", "5.21.0", "5.21.3", "5.21.4", "5.21.5", "5.21.7", "6.1", "6.5", "6.6", "6.7", "6.8", "6.9"}
 
 // bed is an LXD with a project p that the key is for, another one, and a pool.
 type bed struct {
