@@ -116,7 +116,14 @@ func split(text string) (all [][]string) {
 
 // Make targets and variables in documents are those of the Makefile.
 func TestMakeTargetsInDocumentsExist(t *testing.T) {
-	makefile := read(t, filepath.Join("..", "Makefile"))
+	included, err := filepath.Glob(filepath.Join("..", "hack", "make", "*.mk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile := ""
+	for _, file := range append(included, filepath.Join("..", "Makefile")) {
+		makefile += read(t, file)
+	}
 	targets, variables := map[string]bool{}, map[string]bool{}
 	for _, found := range regexp.MustCompile(`(?m)^((?:[a-z][\w-]* ?)+):(?:[^=]|$)`).FindAllStringSubmatch(makefile, -1) {
 		for _, target := range strings.Fields(found[1]) {
