@@ -352,15 +352,17 @@ func TestAVMThatIsFoundThroughAnotherLXDHostStays(t *testing.T) {
 // first host is back, its VM, which never ran, is deleted.
 func TestASpareVMOnAnLXDHostIsDeleted(t *testing.T) {
 	t.Parallel()
-	t.Run("its response is lost", func(t *testing.T) { t.Parallel(); testSpareVM(t, nil) })
+	t.Run("its response is lost", func(t *testing.T) { t.Parallel(); testSpareVM(t, nil, true) })
 	t.Run("LXD needs longer for it", func(t *testing.T) {
 		t.Parallel()
-		testSpareVM(t, &api.Operation{ID: "busy", StatusCode: api.Running, Status: api.Running.String()})
+		testSpareVM(t, &api.Operation{ID: "busy", StatusCode: api.Running, Status: api.Running.String()}, true)
 	})
+	t.Run("the other host loses its VM", func(t *testing.T) { t.Parallel(); testSpareVM(t, nil, false) })
 }
 
-// testSpareVM lets the first host go away after it said so of the VM that it was asked for, or nothing.
-func testSpareVM(t *testing.T, said *api.Operation) {
+// testSpareVM lets the first host go away after it said so of the VM that it was asked for, or nothing. The VM of the
+// second host runs on, or a person removes it.
+func testSpareVM(t *testing.T, said *api.Operation, runs bool) {
 	first, second := directhost.Start(t), directhost.Start(t)
 	var away atomic.Bool
 	behind := first.Behind(t, func(lxd http.Handler) http.Handler {
@@ -391,10 +393,16 @@ func testSpareVM(t *testing.T, said *api.Operation) {
 	w.eventually(m, "made in LXD", func() bool { return len(first.VMs(t)) == 1 })
 	w.addLXDHost(second, "host-b", "zone-a")
 	w.deployed(m)
+	if !runs {
+		w.must(second.Remove(m.Status.Hostname))
+		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
+	}
 	away.Store(false)
 	w.eventually(m, "deleted on the first host", func() bool { return len(first.VMs(t)) == 0 })
-	w.deployed(m)
-	if got := second.VMs(t); len(got) != 1 {
+	if runs {
+		w.deployed(m)
+	}
+	if got := second.VMs(t); (len(got) == 1) != runs {
 		t.Errorf("the second host has %v", got)
 	}
 	w.delete(m)

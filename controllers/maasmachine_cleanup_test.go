@@ -289,9 +289,80 @@ func TestASpareVMThatSomebodyTookIsTheirs(t *testing.T) {
 	}
 }
 
+// A machine whose second VM never runs, or runs no more, stays until somebody deletes it. Its first VM is deleted as soon
+// as its host can be asked.
+func TestASpareVMOfAMachineThatDoesNotRunIsDeleted(t *testing.T) {
+	t.Parallel()
+	failed := func(w *world, m *infrav1.MaasMachine) {
+		w.eventually(m, "failed", func() bool { return m.Status.FailureReason != "" })
+	}
+	gone := func(w *world, m *infrav1.MaasMachine) {
+		w.deployed(m)
+		w.must(w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), m.Spec.SystemID))
+		w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineMissingReason)
+	}
+	for name, tc := range map[string]struct {
+		fails  string
+		until  func(*world, *infrav1.MaasMachine)
+		looked bool // MAAS takes the first VM in, at its look for another one
+		left   int
+	}{
+		"MAAS does not have the second one":            {until: gone, looked: true},
+		"and does not know the first one":              {until: gone},
+		"the second one was not deployed":              {until: failed, fails: "deploy", left: 1},
+		"was not deployed, and MAAS has the first one": {until: failed, fails: "deploy", looked: true, left: 1},
+		"another user took the second one": {looked: true, left: 1, until: func(w *world, m *infrav1.MaasMachine) {
+			w.deployed(m)
+			w.stopManager()
+			w.takenBy("somebody", m)
+			w.startManager()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := clusterWorld(t)
+			if tc.fails != "" {
+				w.failNext(tc.fails)
+			}
+			m, spare := w.spareVMOf(func(m *infrav1.MaasMachine) { tc.until(w, m) })
+			w.maas.ClearFaults()
+			if tc.looked {
+				w.lookAtHosts()
+			}
+			first := maas.Hostname(m.Name, m.Annotations[infrav1.OwnerIDAnnotation]) + "@" + spare
+			w.await("the first VM is deleted, and its host not asked again", m, func(ctx context.Context) bool {
+				w.nudge(m)
+				return !slices.Contains(w.vmsOnHosts(), first) &&
+					w.client.Get(ctx, client.ObjectKeyFromObject(m), m) == nil && len(recorded(t, m).Hosts) == 1
+			})
+			if vms := w.vmsOnHosts(); len(vms) != tc.left {
+				t.Errorf("the hosts have %v, want %d VMs", vms, tc.left)
+			}
+		})
+	}
+}
+
+// takenBy has MAAS release a VM, and another user take it.
+func (w *world) takenBy(user string, m *infrav1.MaasMachine) {
+	w.t.Helper()
+	id := m.Spec.SystemID
+	is := func(status string) func(context.Context) bool {
+		return func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == status }
+	}
+	_, err := w.maasClient().ReleaseMachine(w.t.Context(), maas.UnrecordedRelease("a test"), id, maas.ReleaseParams{})
+	w.must(err)
+	w.await("it is released", m, is("New"))
+	w.maasCall(http.MethodPost, "machines/"+id+"/?op=commission", url.Values{"testing_scripts": {"none"}})
+	w.await("it is commissioned", m, is("Ready"))
+	w.allocateAs(user, id)
+}
+
 // spareVM makes a machine whose first VM exists although its host reported a failure; the host is unreachable. It
 // returns the machine, and that host.
-func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
+func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) { return w.spareVMOf(w.deployed) }
+
+// spareVMOf is spareVM, of a machine that gets as far as a function waits for.
+func (w *world) spareVMOf(settled func(*infrav1.MaasMachine)) (m *infrav1.MaasMachine, spare string) {
 	w.t.Helper()
 	w.fault(simulator.Fault{Op: "refresh", Status: http.StatusInternalServerError})
 	w.hostsLose(true)
@@ -304,7 +375,7 @@ func (w *world) spareVM() (m *infrav1.MaasMachine, spare string) {
 		return len(vms) > 0
 	})
 	w.hostsLose(false)
-	w.deployed(m)
+	settled(m)
 	return m, spare
 }
 

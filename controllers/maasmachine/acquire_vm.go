@@ -204,5 +204,5 @@ func (r *Reconciler) creating(ctx context.Context, l *life, _ string, found lxd.
 		}
 		return next{done: true}, nil
 	}
-	return next{}, nil // It is searched again when the machine runs, or is deleted.
+	return next{}, nil // It is searched again when the machine has a VM, or is deleted.
 }

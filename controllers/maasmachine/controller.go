@@ -144,24 +144,30 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 	if err != nil {
 		return r.stopped(ctx, m.maasMachine, err)
 	}
-	l, steps := &life{Machine: s, record: m.record, clock: r.Clock}, r.bareMetalSteps()
+	l := &life{Machine: s, record: m.record, clock: r.Clock}
 	defer func() { l.leave() }()
-	if l.IsLXD() {
-		steps = r.vmSteps()
+	if !l.IsLXD() {
+		return r.reconcileNode(ctx, l, r.bareMetalSteps())
 	}
+	result, err := r.reconcileNode(ctx, l, r.vmSteps())
+	return r.withoutSpares(ctx, l, result, err)
+}
+
+// reconcileNode runs the steps that lead to a machine that runs, and then those that lead to its Node.
+func (r *Reconciler) reconcileNode(ctx context.Context, l *life, steps []step) (ctrl.Result, error) {
 	out, err := reconciler.Through(ctx, l, steps)
 	told := r.tellHardware(ctx, l)
 	if err != nil {
 		out, err = r.inVain(ctx, l, err)
 	}
 	if err != nil {
-		return r.stopped(ctx, m.maasMachine, err)
+		return r.stopped(ctx, l.MaasMachine, err)
 	}
 	if told != nil { // The machine itself is as it was.
 		return report.Explain(told).Result(told)
 	}
 	if out.Waits() {
-		result := await(m.maasMachine, out)
+		result := await(l.MaasMachine, out)
 		result.RequeueAfter = out.Sooner(r.watchVM(l)).Problem().RetryAfter
 		return result, nil
 	}
@@ -171,13 +177,11 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, m *owners) (ctrl.Resul
 // reconcileRunning runs the steps that remain when the machine runs; a failure of them is not a failure of the machine.
 func (r *Reconciler) reconcileRunning(ctx context.Context, l *life) (ctrl.Result, error) {
 	out, err := reconciler.Through(ctx, l, []step{r.endpoint, r.node})
-	if err == nil && l.IsLXD() {
-		var spare outcome
-		spare, err = r.spareRemoval(ctx, l)
-		out = out.Sooner(spare).Sooner(r.watchVM(l))
-	}
 	if err != nil {
 		return report.Explain(err).Result(err)
+	}
+	if l.IsLXD() {
+		out = out.Sooner(r.watchVM(l))
 	}
 	return ctrl.Result{RequeueAfter: out.Problem().RetryAfter}, nil
 }

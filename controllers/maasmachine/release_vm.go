@@ -10,8 +10,12 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -321,24 +325,62 @@ func deleteFound(ctx context.Context, l *life, vm *lxd.VM) error {
 	})
 }
 
-// spareRemoval deletes a VM that an earlier attempt created on a host that was unreachable then. The machine runs in
+// withoutSpares deletes spare VMs, whatever became of the machine: one that failed, that another user took or that MAAS
+// no longer has stays until its Machine is deleted.
+func (r *Reconciler) withoutSpares(
+	ctx context.Context, l *life, result ctrl.Result, err error,
+) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) || l.Inventory.Health() != nil {
+		return result, err
+	}
+	out, failed := r.spareRemoval(ctx, l)
+	switch {
+	case err != nil:
+		return result, err
+	case failed != nil:
+		return report.Explain(failed).Result(failed)
+	case out.Waits():
+		after := out.Problem().RetryAfter
+		result.RequeueAfter = min(cmp.Or(result.RequeueAfter, after), after)
+	}
+	return result, nil
+}
+
+// spareRemoval deletes a VM that an earlier attempt created on a host that was unreachable then. The machine has
 // another VM meanwhile, so MAAS gave the spare one another name when it registered it.
 func (r *Reconciler) spareRemoval(ctx context.Context, l *life) (outcome, error) {
-	if l.maas.Pod == nil && len(l.record.Hosts) <= 1 {
-		return proceed, nil // There is no other host than the VM's own.
-	}
-	on := l.vmOn(l.maas)
-	if on.HostRef == "" {
+	own := l.ownHost()
+	if own == "" {
 		return proceed, nil
 	}
-	if l.maas.Pod == nil && !slices.Contains(l.record.Hosts, on.HostRef) {
-		return proceed, nil // It is not adopted yet: one of the recorded VM hosts was its own.
-	}
-	out, err := search{own: on.HostRef, systemID: l.maas.SystemID, namesakes: true, follow: r.running}.everywhere(ctx, l)
+	out, err := search{
+		own: own, systemID: l.MaasMachine.Spec.SystemID, namesakes: true, follow: r.running,
+	}.everywhere(ctx, l)
 	if err == nil && !out.Waits() {
 		l.record.Cleanup = nil
 	}
 	return out, err
+}
+
+// ownHost returns the recorded host of the VM that the machine has, or had. "": it is not known which of them that is.
+// Then no other one may be searched: a VM that was taken over runs on one that is recorded in another form.
+func (l *life) ownHost() string {
+	var isOwn func(ref string) bool
+	switch {
+	case l.MaasMachine.Spec.SystemID == "" || (l.record.Registers && l.record.Runs == ""):
+		return "" // It is being made.
+	case l.record.Runs != "":
+		isOwn = func(ref string) bool { return ref == l.record.Runs }
+	case l.maas == nil: // MAAS no longer has it, or is still to say.
+		isOwn = func(ref string) bool { return lxd.IsNamed(ref, l.MaasMachine.Status.LXDHost) }
+	default:
+		on := l.vmOn(l.maas)
+		if l.maas.Pod != nil {
+			return on.HostRef
+		}
+		isOwn = func(ref string) bool { return ref == on.HostRef }
+	}
+	return list.First(l.record.Hosts, isOwn)
 }
 
 func (r *Reconciler) running(ctx context.Context, l *life, ref string, found lxd.Presence) (next, error) {

@@ -818,16 +818,17 @@ func TestAClusterThatWasNeverSeenCannotBeAuditedAsGone(t *testing.T) {
 	}
 }
 
-func TestAVMThatItsObjectRemembersIsNotLeakedBeforeTheObjectIsGone(t *testing.T) {
+func TestAVMThatItsObjectRemembersIsNotLeakedWhileItsHostCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.stowaway(maas.Hostname("worker", owner))
 	b.hasOnly(b.steady(mine), Leaked, maas.Hostname("worker", owner))
 	b.worker.Annotations = map[string]string{infrav1.RecordAnnotation: `{"hosts":["7/other","1/lxd-a"]}`}
 	b.update(b.worker)
-	if found := b.steady(mine); len(found) > 0 {
-		t.Errorf("found: %v", found)
-	}
+	b.hasOnly(b.steady(mine), Leaked, maas.Hostname("worker", owner)) // The host can be asked.
+	b.BreakVMHost("lxd-a", true, false)
+	b.hasOnly(b.steady(mine), Unseen, "lxd-a")
+	b.BreakVMHost("lxd-a", false, false)
 	b.end()
 	b.hasOnly(b.gone(mine), Leaked, maas.Hostname("worker", owner))
 }

@@ -252,12 +252,13 @@ func (a *Auditor) forgotten(now *maasState, c *claims, marks marks, vm simulator
 	return nil
 }
 
-// remembers reports whether an object has recorded that a host may have its VM: it checks that host before it is
-// deleted.
+// remembers reports whether an object has recorded that a host may have its VM, and has not asked that host since: it is
+// still making one, runs on this host, or the host can't be asked. Otherwise the object has such a VM deleted.
 func (c *claims) remembers(host simulator.VMHost, vm simulator.VM) bool {
 	return slices.ContainsFunc(c.objects, func(o *object) bool {
 		recorded, err := record.OfMachine(&o.MaasMachine)
 		return err == nil && o.cluster.owner != "" && o.hostname() == vm.Name &&
+			(host.Unreachable || o.Spec.SystemID == "" || o.Status.LXDHost == host.Name || !o.DeletionTimestamp.IsZero()) &&
 			slices.ContainsFunc(recorded.Hosts, func(note string) bool { return strings.HasSuffix(note, "/"+host.Name) })
 	})
 }

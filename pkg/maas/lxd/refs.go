@@ -85,3 +85,9 @@ func (vm *VM) IsAt(ref string) bool {
 	id, name := parseHostRef(ref)
 	return isDirectRef(ref) || vm.HostRef == ref || vm.Host == name || vm.HostID == id
 }
+
+// IsNamed reports whether a reference is to a VM host that had this name when it was recorded.
+func IsNamed(ref, name string) bool {
+	_, is := parseHostRef(ref)
+	return name != "" && is == name && !isDirectRef(ref)
+}
