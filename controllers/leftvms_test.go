@@ -15,12 +15,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -129,6 +132,33 @@ func TestAVMThatIsNotLeftIsForgotten(t *testing.T) {
 	w.maas.BreakVMHost(dead, false, false)
 	w.eventUp(host, "LeftVMGone")
 	w.saysNothingLeft(host)
+}
+
+// As long as a VM may run on a host that can't be asked, no other one gets its address from the pool.
+func TestTheAddressOfAVMThatIsLeftIsFreedWhenTheVMIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	w.servePools()
+	w.provisionedCluster()
+	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.60"))
+	old := w.newMachine("md-0", false, fromPool(vm, "pool"))
+	w.deployed(old)
+	dead := old.Status.LXDHost
+	host := w.leftOn(old)
+	next := w.newMachine("md-1", false, fromPool(vm, "pool"))
+	w.refused(next, infrav1.MachineDeployedCondition, infrav1.IPAddressRefusedReason)
+	claim := &ipamv1.IPAddressClaim{}
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(old), claim))
+	if len(claim.OwnerReferences) > 0 || claim.Annotations[infrav1.LeftVMAnnotation] != old.Status.Hostname {
+		t.Errorf("the claim is owned by %v, and left to %q", claim.OwnerReferences, claim.Annotations[infrav1.LeftVMAnnotation])
+	}
+	w.isLeft(old)
+	w.maas.BreakVMHost(dead, false, false)
+	w.saysNothingLeft(host)
+	w.deployed(next)
+	if next.Status.StaticIP != "10.77.0.60" {
+		t.Errorf("the next one has %s", next.Status.StaticIP)
+	}
 }
 
 // A dead VM host is deleted in MAAS. What was left there is told still, and deleted when the host is registered again.

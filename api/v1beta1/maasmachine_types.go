@@ -28,6 +28,11 @@ const StaticIPAnnotation = "capmaas.io/static-ip"
 // machine is back in the pool.
 const InterfacesAnnotation = "capmaas.io/interfaces"
 
+// LeftVMAnnotation on an IPAddressClaim is the name of a VM that may run on a host which can't be asked, and whose
+// MaasMachine is gone. Nobody owns the claim: it holds the VM's address until the host shows that the VM is gone.
+// Delete it yourself only if you know that.
+const LeftVMAnnotation = "capmaas.io/left-vm"
+
 // Labels on a MaasMachine and on its Node, which the controller sets when the Node joins, beside
 // topology.kubernetes.io/zone (the MAAS zone). A name in MAAS that can't be a label's value is left out.
 const (

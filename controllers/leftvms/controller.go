@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -59,6 +61,7 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=maasclusters;maasmachines,verbs=list;watch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;delete
 
 // SetupWithManager makes the manager run the reconciler.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, options controller.Options) error {
@@ -249,6 +252,9 @@ func (r *Reconciler) settle(ctx context.Context, l *left, region *scope.Region) 
 	if err := forget(ctx, l, region); err != nil {
 		return 0, err
 	}
+	if err := r.freeAddress(ctx, l); err != nil {
+		return 0, err
+	}
 	if err := l.record.Store(ctx, func() { l.record.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
@@ -273,6 +279,20 @@ func forget(ctx context.Context, l *left, region *scope.Region) error {
 	err = region.Machines.LXD().Forget(ctx, record.ChangeVM.Permit(), device, mark)
 	if !guard.Is[*lxd.NameTakenError](err) {
 		return err
+	}
+	return nil
+}
+
+// freeAddress deletes the claim that was left to the VM. Any other one of the name is its MaasMachine's.
+func (r *Reconciler) freeAddress(ctx context.Context, l *left) error {
+	claim := &ipamv1.IPAddressClaim{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: l.Namespace, Name: l.Machine}, claim)
+	if err == nil && claim.Annotations[infrav1.LeftVMAnnotation] == l.Hostname && metav1.GetControllerOf(claim) == nil {
+		uid := claim.UID
+		err = r.Client.Delete(ctx, claim, client.Preconditions{UID: &uid})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("giving its address back: %w", err)
 	}
 	return nil
 }

@@ -296,7 +296,7 @@ func (r *Reconciler) finishDeletion(ctx context.Context, m *owners, how string) 
 }
 
 // returnAddress deletes the claim, and reports whether it is gone. No other machine may get the address before this one
-// is gone.
+// is gone: the claim of a VM that may be left on a host stays.
 func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, rec *record.Machine) (bool, error) {
 	if m.Spec.StaticIPPoolRef == nil {
 		return true, nil
@@ -308,6 +308,11 @@ func (r *Reconciler) returnAddress(ctx context.Context, m *infrav1.MaasMachine, 
 	}
 	if err != nil {
 		return false, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	}
+	if remains, err := r.mayRemain(ctx, m.Status.Hostname, rec); err != nil {
+		return false, err
+	} else if remains && claim.DeletionTimestamp.IsZero() {
+		return true, r.leaveAddress(ctx, m, claim)
 	}
 	if !rec.In(returning) {
 		if err := rec.Store(ctx, func() { rec.Enter(returning, r.Clock.Now()) }); err != nil {

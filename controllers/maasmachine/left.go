@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,12 +91,30 @@ func (r *Reconciler) awaitLeft(ctx context.Context, l *life, ref string) error {
 
 // mayRemain reports whether the VM may be left on a host, as the LXDHosts remember it: another manager, or an earlier
 // reconcile, may have left it there.
-func (r *Reconciler) mayRemain(ctx context.Context, l *life) (bool, error) {
+func (r *Reconciler) mayRemain(ctx context.Context, hostname string, of *record.Machine) (bool, error) {
 	hosts, err := r.lxdHostsNow(ctx)
-	return l.record.CleanupSoFar().Remains || slices.ContainsFunc(hosts, func(host infrav1.LXDHost) bool {
+	return of.CleanupSoFar().Remains || slices.ContainsFunc(hosts, func(host infrav1.LXDHost) bool {
 		recorded := r.readable(ctx, &host)
-		return recorded != nil && recorded.Left.Has(l.Identity().Hostname)
+		return recorded != nil && recorded.Left.Has(hostname)
 	}), err
+}
+
+// leaveAddress leaves the claim of a MaasMachine that goes to its VM, which may be left on a host. Package leftvms
+// deletes it when the VM is gone. It moves with its cluster, though nothing of the cluster owns it.
+func (r *Reconciler) leaveAddress(ctx context.Context, m *infrav1.MaasMachine, claim *ipamv1.IPAddressClaim) error {
+	before := claim.DeepCopy()
+	claim.OwnerReferences = slices.DeleteFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.UID == m.UID
+	})
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, infrav1.LeftVMAnnotation, m.Status.Hostname)
+	metav1.SetMetaDataLabel(&claim.ObjectMeta, clusterctlv1.ClusterctlMoveLabel, "")
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, claim, patch); err != nil {
+		return fmt.Errorf("leaving IPAddressClaim %s to VM %s: %w", claim.Name, m.Status.Hostname, err)
+	}
+	r.Warn(m, "AddressHeld", "Delete", "IPAddressClaim %s holds the address of VM %s, which may run on a host that can't "+
+		"be asked, until that is gone: delete the claim, if you know that", claim.Name, m.Status.Hostname)
+	return nil
 }
 
 // lxdHostsNow lists all LXDHosts as they are now. What was recorded a moment ago decides whether a name, or an address,

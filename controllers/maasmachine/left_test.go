@@ -95,7 +95,7 @@ func TestTheDeviceOfAVMThatWasLeftStays(t *testing.T) {
 	for _, remains := range []bool{true, false} { // No LXDHost remembers it.
 		r, l := leftBehind(t, func(string) record.HostData { return record.HostData{} })
 		l.record.Cleanup = &record.Cleanup{Remains: remains}
-		if got, err := r.mayRemain(t.Context(), l); err != nil || got != remains {
+		if got, err := r.mayRemain(t.Context(), l.Identity().Hostname, l.record); err != nil || got != remains {
 			t.Errorf("it may remain: %t (%v), want %t", got, err, remains)
 		}
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get
 
 // address determines the machine's static address, from the pool if the spec names one. It runs before a machine is
@@ -70,6 +70,11 @@ func (r *Reconciler) claimOf(ctx context.Context, m *infrav1.MaasMachine) (*ipam
 		return nil, awaitPool(m.Spec.StaticIPPoolRef, report.SafetyRetry), r.makeClaim(ctx, m)
 	case err != nil:
 		return nil, proceed, fmt.Errorf("reading IPAddressClaim %s: %w", m.Name, err)
+	case claim.Annotations[infrav1.LeftVMAnnotation] != "":
+		return nil, report.Wait(report.MendRetry, infrav1.IPAddressClaimNotOursReason,
+			"IPAddressClaim %s holds the address of VM %s, which an earlier MaasMachine of this name left on a host that "+
+				"can't be asked: use another name, or delete the claim, if the VM is gone", claim.Name,
+			claim.Annotations[infrav1.LeftVMAnnotation]), nil
 	case !metav1.IsControlledBy(claim, m):
 		return nil, report.Wait(report.MendRetry, infrav1.IPAddressClaimNotOursReason,
 			"IPAddressClaim %s has the name of this machine and another owner: delete it, or delete the Machine to get "+

@@ -424,14 +424,13 @@ func vmRetry(times int) time.Duration {
 }
 
 // deregistration removes what MAAS has of a VM that no host has any more. If the VM may be left on a host, MAAS keeps
-// it with its address: no other VM gets that. An address of Kubernetes is given to the next MaasMachine by Kubernetes.
+// it with its address: no other VM gets that, unless both specs name it.
 func (r *Reconciler) deregistration(ctx context.Context, l *life) (outcome, error) {
 	if l.maas == nil || l.foreign != nil || (!l.hostFirst && !l.maas.Device) {
 		return proceed, nil
 	}
-	spec := l.MaasMachine.Spec
-	if spec.StaticIP == "" && spec.StaticIPPoolRef == nil && l.maas.Device {
-		if remains, err := r.mayRemain(ctx, l); err != nil || remains {
+	if l.MaasMachine.Spec.StaticIP == "" && l.maas.Device {
+		if remains, err := r.mayRemain(ctx, l.Identity().Hostname, l.record); err != nil || remains {
 			return proceed, err
 		}
 	}
