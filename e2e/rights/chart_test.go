@@ -38,6 +38,7 @@ var unusedByManager = map[string]string{
 	"adopt maasclusters.infrastructure.cluster.x-k8s.io":      "the policy for owner ids asks for it: the manager's request is a patch",
 	"patch events.events.k8s.io":                              "an event that happens again is patched: here each tells of something else",
 	"create secrets":                                          "the API server asks for it when server-side apply makes an object: the manager's request is a patch",
+	"patch ipaddressclaims.ipam.cluster.x-k8s.io":             "the claim of a VM that may run on a host which can't be asked is patched: here each host can be asked",
 	"get machinesets.cluster.x-k8s.io":                        "a machine is kept if its owner lacks one, and the owner here is a MachineDeployment",
 	"get ck8scontrolplanes.controlplane.cluster.x-k8s.io":     "a cluster's control plane may be of this kind, which is not in the sandbox",
 	"get microk8scontrolplanes.controlplane.cluster.x-k8s.io": "a cluster's control plane may be of this kind, which is not in the sandbox",
