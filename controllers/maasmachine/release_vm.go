@@ -372,7 +372,11 @@ func (l *life) ownHost() string {
 	case l.record.Runs != "":
 		isOwn = func(ref string) bool { return ref == l.record.Runs }
 	case l.maas == nil: // MAAS no longer has it, or is still to say.
-		isOwn = func(ref string) bool { return lxd.IsNamed(ref, l.MaasMachine.Status.LXDHost) }
+		named := list.Where(l.record.Hosts, func(ref string) bool { return lxd.IsNamed(ref, l.MaasMachine.Status.LXDHost) })
+		if len(named) != 1 { // A VM host that was registered anew is recorded twice.
+			return ""
+		}
+		return named[0]
 	default:
 		on := l.vmOn(l.maas)
 		if l.maas.Pod != nil {
