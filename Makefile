@@ -133,7 +133,9 @@ test: ## Run all tests (PKG=./api/..., TEST_ARGS='-run X -v', RACE=1, LXD_PLAYED
 # Go's cache of tests does not know the programs that the sandbox runs: nothing comes from it.
 .PHONY: test-packages
 test-packages: tools-test build
-	CAPMAAS_BUILT=1 $(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(if $(pkg),$(PKG),$(ALL_PACKAGES))
+	@rm -f $(BIN)/skipped
+	trap 'hack/skipped.sh $(BIN)/skipped' EXIT; CAPMAAS_SKIPPED=$(BIN)/skipped CAPMAAS_BUILT=1 \
+		$(GO_TEST) -count=1 -p $(TEST_JOBS) -timeout $(TEST_TIMEOUT) $(TEST_ARGS) $(if $(pkg),$(PKG),$(ALL_PACKAGES))
 
 # Packages whose tests start no control plane: neither envtest nor the sandbox is imported.
 UNIT_PACKAGES = $(call packages,$(shell \

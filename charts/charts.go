@@ -32,7 +32,7 @@ const (
 	// cluster. What is in no namespace is named <InitializerName>.<namespace>.
 	InitializerName = "lxd-initializer"
 
-	// CredentialsHashAnnotation is on the initializer's pods when they are told of the credentials' hash.
+	// CredentialsHashAnnotation is on the initializer's pods if the credentials' hash is given.
 	CredentialsHashAnnotation = "capmaas.io/credentials-hash"
 )
 

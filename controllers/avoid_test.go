@@ -107,7 +107,7 @@ func TestOfTwoMachinesTheOneThatFailedIsGivenBack(t *testing.T) {
 }
 
 // After a call that never reached MAAS there is nothing to wait for.
-func TestNothingComesOfACallThatWasNotSent(t *testing.T) {
+func TestACallThatHadNoEffectIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		err  error

@@ -217,7 +217,7 @@ func (w *world) moveAway(object client.Object) {
 }
 
 // The Secret of a paused cluster is not held, because the cluster may be being moved.
-func TestNothingIsHeldForAPausedCluster(t *testing.T) {
+func TestTheSecretOfAPausedClusterIsNotHeld(t *testing.T) {
 	t.Parallel()
 	w, cluster := clusterWorld(t)
 	w.setPaused(cluster, true)

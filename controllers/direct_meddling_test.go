@@ -34,6 +34,7 @@ func TestADeviceIsNotTakenByItsID(t *testing.T) {
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"vm": vm, "metal": {}} {
 		thief := w.newMachine("thief-"+name, false, withSpec(spec, func(s *infrav1.MaasMachineSpec) { s.SystemID = m.Spec.SystemID }))
 		w.refused(thief, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+		w.stored(thief)
 		if runs(thief) || len(thief.Status.Addresses) > 0 {
 			t.Errorf("%s has %+v", thief.Name, thief.Status)
 		}
@@ -75,6 +76,7 @@ func TestADeviceThatPeopleChangedInMAAS(t *testing.T) {
 			tc.do(m)
 			if tc.holds {
 				w.eventually(m, "holding", func() bool { return !runs(m) })
+				w.stored(m)
 				if m.Status.FailureReason != "" || m.Status.Addresses[0] != address {
 					t.Errorf("the status is %+v", m.Status)
 				}
@@ -144,7 +146,7 @@ func TestADeviceThatIsRenamedBeforeItIsRecorded(t *testing.T) {
 
 // While a VM is made, a user writes the id of another machine into its spec: neither is changed, and of the VM nothing is
 // left.
-func TestAnIDThatAppearsWhileAVMIsMade(t *testing.T) {
+func TestASystemIDThatAUserWritesWhileAVMIsMade(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)

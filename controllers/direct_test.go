@@ -31,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -411,6 +412,108 @@ func testSpareVM(t *testing.T, said *api.Operation, runs bool) {
 	}
 	w.deleteCluster(cluster)
 	w.unchanged(before)
+}
+
+// slow is an LXD that is at work on its VM for so many waits, and counts the VMs that it is asked for.
+type slow struct{ waits, asked atomic.Int32 }
+
+func (s *slow) before(name string) lxdtest.Middleware {
+	busy := api.Operation{
+		ID: "busy", StatusCode: api.Running, Status: api.Running.String(),
+		Resources: map[string][]string{"instances": {"/1.0/instances/" + name}},
+	}
+	return func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			said := any(busy)
+			switch {
+			case r.Method == http.MethodPost && r.URL.Path == "/1.0/instances":
+				s.asked.Add(1)
+				said = nil
+			case s.waits.Load() <= 0:
+				said = nil
+			case strings.HasSuffix(r.URL.Path, "/wait"):
+				s.waits.Add(-1)
+			case r.URL.Path == "/1.0/operations":
+				said = map[string]any{"running": []any{busy}}
+			default:
+				said = nil
+			}
+			if said == nil {
+				lxd.ServeHTTP(w, r)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": api.SyncResponse, "metadata": said})
+		})
+	}
+}
+
+// idOf returns the id that LXD gave the VM of a name; "" if there is none.
+func idOf(t *testing.T, server *directhost.Host, name string) string {
+	t.Helper()
+	all, err := server.Instances()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[name].Config["volatile.uuid"]
+}
+
+// LXD needs longer for a VM than is waited for, or than the manager runs. The VM is the machine's all the same; but not
+// if it is not as it is wanted any more.
+func TestAVMThatIsFinishedLateIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		waits    int32 // after the last one LXD has finished; a try waits ten times
+		restarts bool  // the manager, before LXD has finished
+		changed  bool  // a person changes the VM meanwhile
+	}{
+		"after ten waits": {waits: 15},
+		"after a restart": {waits: 1000, restarts: true},
+		"changed":         {waits: 1000, restarts: true, changed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := directhost.Start(t)
+			w := newWorld(t, withLXDHosts)
+			cluster := w.provisionedCluster()
+			before := w.maas.State()
+			hostname := maas.Hostname("cp-0", cluster.Annotations[infrav1.OwnerIDAnnotation])
+			lxd := &slow{}
+			lxd.waits.Store(tc.waits)
+			w.addLXDHost(server.Behind(t, lxd.before(hostname)), "host-a", "zone-a")
+			m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) {
+				s.LXDConfig = &infrav1.LXDMachineConfig{Disks: []infrav1.LXDDisk{{Size: "1"}}}
+			}))
+			w.eventually(m, "begun in LXD", func() bool { return idOf(t, server, hostname) != "" })
+			id, asked := idOf(t, server, hostname), int32(1)
+			if tc.restarts {
+				w.stopManager()
+			}
+			if tc.changed {
+				w.eventually(m, "changed", func() bool { // LXD may be at work on it still.
+					return server.Change(hostname, map[string]string{"cloud-init.user-data": "#cloud-config\n# another's\n"}) == nil
+				})
+				asked++
+			}
+			if tc.restarts {
+				lxd.waits.Store(0)
+				w.startManager()
+			}
+			w.deployed(m)
+			if got := lxd.asked.Load(); got != asked || len(server.VMs(t)) != 1 || len(w.devices()) != 1 {
+				t.Errorf("LXD was asked for %d VMs, want %d; it has %v, and MAAS %v", got, asked, server.VMs(t), w.devices())
+			}
+			if is := idOf(t, server, hostname); (is != id) != tc.changed {
+				t.Errorf("the VM is %s, and was %s", is, id)
+			}
+			w.hasDevices(server, hostname, map[string]string{"root": "disk", "eth0": "nic", "disk1": "disk", "cloud-init": "disk"})
+			w.delete(m)
+			if got := server.VMs(t); len(got) > 0 {
+				t.Errorf("after the deletion LXD has %v", got)
+			}
+			w.deleteCluster(cluster)
+			w.unchanged(before)
+		})
+	}
 }
 
 // losing loses a host's deletions of VMs until it is over, before or after they take effect, and counts all deletions.

@@ -3,9 +3,13 @@
 package controllers
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
@@ -35,4 +39,21 @@ func TestAMaasMachineWithoutAMachine(t *testing.T) {
 	}
 	w.create(m)
 	w.eventsOf(m, "NoMachine", "infrastructureRef")
+	c := &infrav1.MaasCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "alone"}, Spec: infrav1.MaasClusterSpec{DNSDomain: "maas.test"},
+	}
+	w.create(c)
+	waits := func(object conditions.Getter, kind string) func(context.Context) bool {
+		return func(ctx context.Context) bool {
+			o := object.(client.Object)
+			if w.client.Get(ctx, client.ObjectKeyFromObject(o), o) != nil {
+				return false
+			}
+			ready := conditions.Get(object, infrav1.ReadyCondition)
+			return ready != nil && ready.Reason == infrav1.WaitingForOwnerReason &&
+				strings.Contains(ready.Message, kind+" in namespace "+w.namespace)
+		}
+	}
+	w.await("the MaasMachine says that it waits for its Machine", m, waits(m, "Machine"))
+	w.await("the MaasCluster says that it waits for its Cluster", c, waits(c, "Cluster"))
 }

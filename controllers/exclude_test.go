@@ -190,7 +190,7 @@ func (w *world) recreated(m *infrav1.MaasMachine) *infrav1.MaasMachine {
 
 // MAAS may take its time for an allocate, and allocate a machine that another object of ours has released meanwhile. Its
 // storage can be restored only in the pool, the rest before.
-func TestAllThatAnotherObjectLeftIsUndone(t *testing.T) {
+func TestWhatAnotherObjectLeftOnAMachineIsUndone(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{
 		"storage and interfaces": withSpec(shapes["lvm"], func(s *infrav1.MaasMachineSpec) { s.Interfaces = bonded }),

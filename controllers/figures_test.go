@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -22,8 +23,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
-// life is a kind of machine whose life is measured.
-type life struct {
+// measured is a kind of machine whose life is measured.
+type measured struct {
 	subject string
 	spec    infrav1.MaasMachineSpec
 	// told is what capmaasctl plan tells of it.
@@ -37,7 +38,7 @@ func TestFiguresOfLives(t *testing.T) {
 	w.provisionedCluster()
 	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.61"))
 	metal := infrav1.MaasMachineSpec{}
-	for _, l := range []life{
+	for _, l := range []measured{
 		{"VM", vm, plan.CallsForVM},
 		{"VM with an address of its spec", withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }), plan.CallsForVMWithAddress},
 		{"VM with an address of a pool", fromPool(vm, "pool"), plan.CallsForVMWithAddress},
@@ -59,7 +60,38 @@ func TestFiguresOfAVMOnAnLXDHost(t *testing.T) {
 	w := measuredWorld(t, withLXDHosts, func(w *world) { w.between = w.conflictOnce })
 	w.addLXDHost(server, "host-a", "zone-a")
 	w.provisionedCluster()
-	w.measure(life{subject: "VM through LXD", spec: vm})
+	w.measure(measured{subject: "VM through LXD", spec: vm})
+}
+
+// How often the endpoint's record is read while its only control plane goes. MAAS takes its time, and the cluster is
+// reconciled again and again meanwhile.
+func TestFiguresOfTheOnlyControlPlane(t *testing.T) {
+	t.Parallel()
+	slow := func(w *world) { w.region += "timings: {power_off: 100m, decompose: 100m}\n" }
+	for subject, spec := range map[string]infrav1.MaasMachineSpec{"VM, the only control plane": vm, "bare metal, the only control plane": {}} {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			w, cluster := clusterWorld(t, slow)
+			m := w.deployedMachine("cp-0", true, spec)
+			w.eventually(m, "in DNS", func() bool { return m.Status.DNSAttached })
+			w.maas.ResetCalls()
+			w.beginDeletion(m)
+			pokes := 0
+			w.await("the machine is gone", m, func(ctx context.Context) bool {
+				w.poke(cluster)
+				pokes++
+				return w.isGone(ctx, m)
+			})
+			reads := 0
+			for _, call := range w.maas.Calls().Log {
+				if call.Method == http.MethodGet && call.Endpoint == "dnsresources/" {
+					reads++
+				}
+			}
+			t.Logf("the cluster was changed %d times", pokes)
+			figures.Check(t, subject, "delete dns reads", reads)
+		})
+	}
 }
 
 // measuredWorld is a world that counts what its manager changes in the Kubernetes API. Its tests run alone: LXD's metrics
@@ -73,7 +105,7 @@ func measuredWorld(t *testing.T, change ...func(*world)) *world {
 }
 
 // measure makes and deletes a machine, and checks what that costs.
-func (w *world) measure(l life) {
+func (w *world) measure(l measured) {
 	w.t.Helper()
 	w.t.Run(l.subject, func(t *testing.T) {
 		outer := w.t

@@ -80,6 +80,7 @@ func TestTheHardwareOfSomebodysMachineIsNotTold(t *testing.T) {
 	w.inState(id, "Deployed")
 	m := w.newMachine("curious", false, infrav1.MaasMachineSpec{SystemID: id})
 	w.refused(m, infrav1.MachineDeployedCondition, infrav1.MachineNotOursReason)
+	w.stored(m)
 	if m.Status.Hardware != nil || conditions.Has(m, infrav1.HardwareHealthyCondition) {
 		t.Errorf("of somebody's machine it tells %+v", m.Status.Hardware)
 	}

@@ -203,7 +203,7 @@ func TestAnLXDHostThatATenantMadeIsNotOpened(t *testing.T) {
 	w.offers(w.joined(a), "10.77.0.11:8443")
 	w.eventually(cluster, "names the LXDHost that is not the manager's", func() bool {
 		c := conditions.Get(cluster, infrav1.LXDReadyCondition)
-		return c != nil && c.Status != metav1.ConditionTrue && strings.Contains(c.Message, "LXDHost host-a was made by somebody else")
+		return c != nil && c.Status != metav1.ConditionTrue && strings.Contains(c.Message, "LXDHost host-a was made by another user")
 	})
 	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
 	if len(theirs.Spec.AllowedNamespaces) > 0 {

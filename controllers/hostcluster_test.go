@@ -119,7 +119,7 @@ func (w *world) registers(node *corev1.Node, address string) maas.VMHost {
 
 func (w *world) maasClient() *maas.Client {
 	w.t.Helper()
-	return simtest.Client(w.t, w.maasURL, "admin:token:secret")
+	return simtest.Client(w.t, w.ofPeople(), "admin:token:secret")
 }
 
 func (w *world) hosts() []maas.VMHost {
@@ -156,6 +156,34 @@ func (w *world) nudge(object client.Object) {
 	w.nudged.Do(func() {
 		patch := []byte(`{"metadata":{"annotations":{"nudged":"` + time.Now().String() + `"}}}`)
 		_ = w.client.Patch(w.t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
+	})
+}
+
+// retiresInOrder waits until the node of a machine that is being deleted is asked to retire, lets it, and waits until the
+// machine is gone. Its VM host goes in between.
+func (w *world) retiresInOrder(m *infrav1.MaasMachine, node *corev1.Node) {
+	w.t.Helper()
+	w.await("the node is asked to retire", node, func(context.Context) bool {
+		w.nudge(m)
+		_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
+		return retiring
+	})
+	if hosts := w.hosts(); len(hosts) != 1 {
+		w.t.Errorf("MAAS has %d hosts before the initializer has stopped", len(hosts))
+	}
+	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
+	w.goesNudged(m)
+	if hosts := w.hosts(); len(hosts) != 0 {
+		w.t.Errorf("left in MAAS: %+v", hosts)
+	}
+}
+
+// goesNudged waits until a machine that is being deleted is gone.
+func (w *world) goesNudged(m *infrav1.MaasMachine) {
+	w.t.Helper()
+	w.await(m.Name+" is gone", m, func(ctx context.Context) bool {
+		w.nudge(m)
+		return w.isGone(ctx, m.DeepCopy())
 	})
 }
 
@@ -201,22 +229,7 @@ func TestHostCluster(t *testing.T) {
 	})
 	w.must(w.maasClient().DeleteMachine(t.Context(), maas.Unrecorded("a test"), vm))
 	t.Run("then the initializer stops, the host leaves MAAS, and the machine is released", func(t *testing.T) {
-		w.await("the node is asked to retire", node, func(context.Context) bool {
-			w.nudge(a)
-			_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
-			return retiring
-		})
-		if hosts := w.hosts(); len(hosts) != 1 {
-			t.Errorf("MAAS has %d hosts before the initializer has stopped", len(hosts))
-		}
-		w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
-		w.await("host-a is gone", a, func(ctx context.Context) bool {
-			w.nudge(a)
-			return w.isGone(ctx, a.DeepCopy())
-		})
-		if hosts := w.hosts(); len(hosts) != 0 {
-			t.Errorf("left in MAAS: %+v", hosts)
-		}
+		w.retiresInOrder(a, node)
 	})
 	b := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{Name: "host-b", Namespace: w.namespace}}
 	w.delete(b)
@@ -241,7 +254,7 @@ func checkInitializer(t *testing.T, w *world, cluster *infrav1.MaasCluster) {
 		env[v.Name] = v.Value
 	}
 	want := map[string]string{
-		"STORAGE_BACKEND": "btrfs", "STORAGE_SIZE": "20", "NETWORK_BRIDGE": "br0", "ZONE": "", "RESOURCE_POOL": "",
+		"STORAGE_BACKEND": "btrfs", "STORAGE_SIZE": "20", "NETWORK_BRIDGE": "br0", "ZONE": "", "RESOURCE_POOL": "default",
 	}
 	for name, value := range want {
 		if got, ok := env[name]; !ok || got != value {
@@ -294,10 +307,7 @@ func TestAHostThatCannotBeAskedIsPoweredOffBeforeItLeavesMAAS(t *testing.T) {
 		return nil
 	})
 	w.beginDeletion(a)
-	w.await("host-a is gone", a, func(ctx context.Context) bool {
-		w.nudge(a)
-		return w.isGone(ctx, a.DeepCopy())
-	})
+	w.goesNudged(a)
 	var order []string
 	for _, call := range w.maas.Calls().Log {
 		switch {
@@ -369,22 +379,7 @@ func TestAHostWhoseNodeWasRenamedIsToldToRetire(t *testing.T) {
 		w.saysOnNode(n, corev1.ConditionTrue, "Registered", "")
 	}
 	w.beginDeletion(a)
-	w.await("the node is asked to retire", a, func(ctx context.Context) bool {
-		w.nudge(a)
-		_, retiring := w.annotation(node, infrav1.LXDHostRetireAnnotation)
-		return retiring
-	})
-	if hosts := w.hosts(); len(hosts) != 1 {
-		t.Errorf("MAAS has %d hosts before the initializer has stopped", len(hosts))
-	}
-	w.saysOnNode(node, corev1.ConditionFalse, infrav1.LXDHostRetiredReason, "")
-	w.await("host-a is gone", a, func(ctx context.Context) bool {
-		w.nudge(a)
-		return w.isGone(ctx, a.DeepCopy())
-	})
-	if hosts := w.hosts(); len(hosts) != 0 {
-		t.Errorf("left in MAAS: %+v", hosts)
-	}
+	w.retiresInOrder(a, node)
 	if _, retiring := w.annotation(other, infrav1.LXDHostRetireAnnotation); retiring {
 		t.Error("another machine's node is asked to retire")
 	}

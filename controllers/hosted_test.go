@@ -37,6 +37,7 @@ func TestAnEndpointOfTheControlPlaneProvider(t *testing.T) {
 				return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) &&
 					conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.ExternalEndpointReason
 			})
+			w.stored(cluster)
 			if ptr.Deref(cluster.Status.Initialization.Provisioned, false) {
 				t.Error("it is provisioned without an endpoint")
 			}

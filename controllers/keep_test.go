@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
@@ -76,7 +77,7 @@ func of(md *clusterv1.MachineDeployment) func(*metav1.ObjectMeta) {
 // steals allocates any machine for the thief, and reports whether there was one.
 func (w *world) steals() bool {
 	w.t.Helper()
-	thief := simtest.Client(w.t, w.maasURL, "thief:token:secret")
+	thief := simtest.Client(w.t, w.ofPeople(), "thief:token:secret")
 	_, err := thief.AllocateMachine(context.Background(), maas.Unrecorded("a test"), maas.AllocateParams{})
 	if err != nil && !errors.Is(err, maas.Conflict) {
 		w.t.Errorf("the thief failed: %v", err)
@@ -473,7 +474,7 @@ func TestWhatTheDisksOfAServerThatIsKeptHold(t *testing.T) {
 
 // A claim whose response was lost may take effect when the machine is in the pool again, also if another claim was
 // faster: then nobody knows whose it is. So the machine stays ours until that is over, also for a new manager.
-func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
+func TestAServerThatWasKeptIsNotReleasedBeforeALateClaim(t *testing.T) {
 	t.Parallel()
 	w, _ := clusterWorld(t, func(w *world) { w.region, w.settleTime = contested, time.Hour })
 	md, id := w.keepsServer(infrav1.MaasMachineSpec{})
@@ -497,6 +498,27 @@ func TestAServerThatWasKeptIsNotLetGoBeforeALateClaim(t *testing.T) {
 	})
 	if m := w.metal(id); m.Owner != "admin" {
 		t.Errorf("the machine is %s, of %q: the late claim would acquire it for nobody", m.Status, m.Owner)
+	}
+}
+
+// A manager dies when a server is kept, before its MaasMachine goes. The next one takes it by then, so that no Machine is
+// missing any more. It is not released twice: the second release would hit whoever has it then.
+func TestAServerThatWasKeptIsNotReleasedByWhoHadIt(t *testing.T) {
+	t.Parallel()
+	w, cluster := clusterWorld(t, func(w *world) { w.region = oneServer })
+	md := w.deployment("md", 1)
+	first := w.deployedMachine("first", false, withKeep(infrav1.MaasMachineSpec{}), of(md))
+	next := w.newMachine("next", false, infrav1.MaasMachineSpec{}, of(md))
+	kept := record.KeptMachine{SystemID: first.Spec.SystemID, Hostname: "first", For: keep.OwnerOf(first), Machine: first.Name,
+		Spec: first.Spec, TakenBy: next.UID}
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
+	rec, err := (&record.Records{Client: w.client}).OpenCluster(cluster)
+	w.must(err)
+	_, err = rec.Add(t.Context(), func(all *record.KeptMachines) bool { return all.Keep(kept, time.Now(), time.Hour) })
+	w.must(err)
+	w.delete(first)
+	if m := w.metal(first.Spec.SystemID); m.Status != "Deployed" || w.keptIn(cluster) != 1 {
+		t.Errorf("the machine is %s, and %d are kept: it was released by the MaasMachine that kept it", m.Status, w.keptIn(cluster))
 	}
 }
 

@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -107,97 +109,111 @@ func TestAVMOnAnLXDHostWithTheLeastKey(t *testing.T) {
 	w.nothingForbidden()
 }
 
-// A node of a host cluster gets its bridge with a key that has just the entitlements for that. Without, a machine that has the
-// bridge is taken, and no other.
+// A node of a host cluster gets its bridge with a key that has just the entitlements for that. Without, a machine that has
+// the bridge will do, and what is missing of any other is named.
 func TestTheBridgeOfAHostWithTheLeastKey(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		uses            []rights.Use
-		one             bool // One machine has the bridge.
-		refused, chosen bool
+		uses         []rights.Use
+		has, refused bool
 	}{
-		"may make it":       {uses: []rights.Use{rights.BareMetal, rights.HostBridge}},
-		"may not":           {uses: []rights.Use{rights.BareMetal}, refused: true},
-		"may not, of these": {uses: []rights.Use{rights.BareMetal}, refused: true, chosen: true},
-		"one has it":        {uses: []rights.Use{rights.BareMetal}, one: true},
+		"may make it": {uses: []rights.Use{rights.BareMetal, rights.HostBridge}},
+		"may not":     {uses: []rights.Use{rights.BareMetal}, refused: true},
+		"has it":      {uses: []rights.Use{rights.BareMetal}, has: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, withLeastKey("3.8", tt.uses...))
 			metal := slices.DeleteFunc(w.maas.Machines(), func(m simulator.MachineSnapshot) bool { return m.Status != "Ready" })
-			last := metal[len(metal)-1]
-			if tt.one {
-				w.makeBridge(last, "br0")
+			for _, m := range metal {
+				if tt.has {
+					w.makeBridge(m, "br0")
+				}
 			}
 			w.setKey(plainUser)
 			hosts := func(c *infrav1.MaasCluster) { c.Spec.LXDControlPlaneCluster = true }
 			w.provisionedCluster(withoutDomain, external("api.example.com"), hosts)
-			spec := infrav1.MaasMachineSpec{ResourcePool: "capi"}
-			if tt.chosen {
-				spec.SystemID = metal[0].SystemID
-			}
-			m := w.newMachine("host-0", false, spec)
+			m := w.newMachine("host-0", false, infrav1.MaasMachineSpec{ResourcePool: "capi"})
 			if tt.refused {
-				w.refusedWith(m, infrav1.EntitlementMissingReason, "networkBridge", "can_edit_machines", "capi", "joe")
-				if n := w.acquiredMachines(); n != 0 {
-					t.Errorf("%d machines are taken", n)
-				}
+				w.refusedWith(m, infrav1.EntitlementMissingReason, "br0", "can_edit_machines", "capi")
 				return
 			}
 			w.deployed(m)
-			if tt.one && m.Spec.SystemID != last.SystemID {
-				t.Errorf("it has the machine %s", m.Spec.SystemID)
-			}
 			w.nothingForbidden()
 		})
 	}
 }
 
-// What the key may not do is told before anything is taken, with the entitlement.
-func TestNoMachineIsTakenWithoutTheEntitlements(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
-	w.setKey(plainUser)
-	w.provisionedCluster(withoutDomain, external("api.example.com"))
-	for name, tt := range map[string]struct {
-		spec  infrav1.MaasMachineSpec
-		words []string
-	}{
-		"vm":      {vm, []string{"spec.provisioningMode", "can_edit_machines", "joe"}},
-		"bond":    {infrav1.MaasMachineSpec{ResourcePool: "capi", Interfaces: bonded}, []string{"spec.interfaces", "can_edit_machines", "capi"}},
-		"static":  {infrav1.MaasMachineSpec{StaticIP: "10.77.0.61"}, []string{"spec.staticIP", "can_edit_machines", "can_view_global_entities"}},
-		"storage": {infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}, []string{"spec.storage"}},
-		"pool":    {infrav1.MaasMachineSpec{ResourcePool: "others"}, []string{"bare metal", "can_view_available_machines", "others"}},
-	} {
-		m := w.newMachine(name, false, tt.spec)
-		w.refusedWith(m, infrav1.EntitlementMissingReason, tt.words...)
-		if m.Spec.SystemID != "" {
-			t.Errorf("%s has the machine %s", name, m.Spec.SystemID)
-		}
-	}
-	if n := w.acquiredMachines(); n != 0 {
-		t.Errorf("%d machines are taken", n)
-	}
-}
-
-// Nothing of a cluster is made without the entitlement for its endpoint.
-func TestAClusterNeedsTheEntitlementForItsEndpoint(t *testing.T) {
+// What MAAS forbids the key's user is named, with the entitlement. What only reads show is before a machine is taken.
+func TestAMissingEntitlementIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		change func(*infrav1.MaasCluster)
-		word   string
+		spec   infrav1.MaasMachineSpec
+		reason string // "": EntitlementMissing
+		words  []string
+		taken  bool
 	}{
-		"a name":       {func(*infrav1.MaasCluster) {}, "can_edit_global_entities"},
-		"a virtual IP": {at(virtualIP), "can_view_global_entities"},
+		"a VM":             {spec: vm, words: []string{"(vms)", "can_edit_machines", "capi"}},
+		"an address":       {spec: infrav1.MaasMachineSpec{StaticIP: "10.77.0.61"}, words: []string{"static-addresses", "can_view_global_entities"}},
+		"a bond":           {spec: infrav1.MaasMachineSpec{ResourcePool: "capi", Interfaces: bonded}, words: []string{"can_edit_machines", "capi"}, taken: true},
+		"a storage layout": {spec: infrav1.MaasMachineSpec{Storage: &infrav1.MachineStorage{Layout: "lvm"}}, words: []string{"(storage)", "can_edit_machines", "unlock"}, taken: true},
+		"another pool":     {spec: infrav1.MaasMachineSpec{ResourcePool: "others"}, reason: infrav1.NoMachineAvailableReason},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, withLeastKey("3.8", rights.BareMetal))
+			uses := []rights.Use{rights.BareMetal}
+			if tt.taken {
+				uses = append(uses, rights.VirtualIP) // It sees the network.
+			}
+			w := newWorld(t, withLeastKey("3.8", uses...))
+			w.setKey(plainUser)
+			w.provisionedCluster(withoutDomain, external("api.example.com"))
+			m := w.newMachine("m-0", false, tt.spec)
+			w.refusedWith(m, cmp.Or(tt.reason, infrav1.EntitlementMissingReason), tt.words...)
+			if n := w.acquiredMachines(); n != 0 && !tt.taken {
+				t.Errorf("%d machines are taken", n)
+			}
+			w.delete(m)
+			if n := w.acquiredMachines(); n != 0 {
+				t.Errorf("%d machines are not given back", n)
+			}
+		})
+	}
+}
+
+// What a cluster's endpoint lacks is named. A virtual IP is reserved before any machine is made; a name is written once the
+// first control plane has an address.
+func TestAClusterNeedsTheEntitlementForItsEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change       func(*infrav1.MaasCluster)
+		controlPlane bool
+		word         string
+	}{
+		"a name":       {func(*infrav1.MaasCluster) {}, true, "can_edit_global_entities"},
+		"a virtual IP": {at(virtualIP), false, "can_view_global_entities"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			uses := []rights.Use{rights.BareMetal}
+			if tt.controlPlane {
+				uses = append(uses, rights.VirtualIP) // It sees the domains.
+			}
+			w := newWorld(t, withLeastKey("3.8", uses...))
 			w.setKey(plainUser)
 			before := w.maas.State()
 			cluster := w.newCluster(tt.change)
-			w.refusedEndpoint(cluster, infrav1.EntitlementMissingReason, tt.word)
-			w.unchanged(before)
+			if !tt.controlPlane {
+				w.refusedEndpoint(cluster, infrav1.EntitlementMissingReason, tt.word)
+				w.unchanged(before)
+				return
+			}
+			w.provisioned(cluster)
+			w.newMachine("cp-0", true, infrav1.MaasMachineSpec{})
+			w.eventually(cluster, "refused", func() bool {
+				c := conditions.Get(cluster, infrav1.DNSReadyCondition)
+				return c != nil && c.Reason == infrav1.EntitlementMissingReason && strings.Contains(c.Message, tt.word)
+			})
 		})
 	}
 }
@@ -222,7 +238,7 @@ func TestAHostIsReleasedWithTheLeastKey(t *testing.T) {
 	if err := w.client.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	w.refusedWith(m, infrav1.EntitlementMissingReason, "can_edit_machines", "joe")
+	w.refusedWith(m, infrav1.EntitlementMissingReason, "can_edit_machines", "registration")
 	key("nodes:token:secret")
 	w.retires(m)
 	w.deleteCluster(cluster)

@@ -157,7 +157,7 @@ func TestVMHostsHaveLXDHosts(t *testing.T) {
 }
 
 // An LXDHost that a person made is never changed by the mirror.
-func TestANameThatIsTakenStaysTaken(t *testing.T) {
+func TestAnLXDHostThatAPersonMadeIsNotChangedByTheMirror(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) { w.hostInterval = readOften })
 	theirs := w.lxdHost(w.hostName("lxd-a"))
@@ -340,6 +340,11 @@ func TestADirectLXDHost(t *testing.T) {
 		t.Run(name, func(*testing.T) {
 			w.change(host, test.breakIt)
 			notReady(test.condition, test.reason)
+			// Of the same LXD, what it said last stays.
+			s, another := host.Status, test.reason == infrav1.CertificateMismatchReason
+			if told := s.Version != "" || s.Capacity != nil || s.Free != nil || len(s.Bridges)+len(s.StoragePools) > 0 || s.ClientCertificate != nil; told == another {
+				t.Errorf("it tells of its LXD: %v, and leads to another one: %v", told, another)
+			}
 			w.change(host, test.mendIt)
 			ready()
 		})

@@ -144,6 +144,7 @@ func TestClusterRefusals(t *testing.T) {
 			if !conditions.IsFalse(cluster, infrav1.ReadyCondition) || conditions.GetReason(cluster, infrav1.ReadyCondition) != tc.reason {
 				t.Errorf("Ready is %+v", conditions.Get(cluster, infrav1.ReadyCondition))
 			}
+			w.stored(cluster)
 			if tc.reason == infrav1.ZonesNotFoundReason && len(cluster.Status.FailureDomains) == 0 && ptr.Deref(cluster.Status.Initialization.Provisioned, false) {
 				t.Error("machines may be made anywhere")
 			}
@@ -170,6 +171,7 @@ func TestADomainThatMAASIsNotAuthoritativeFor(t *testing.T) {
 				return conditions.IsFalse(cluster, infrav1.DNSReadyCondition) &&
 					conditions.GetReason(cluster, infrav1.DNSReadyCondition) == infrav1.DomainNotAuthoritativeReason
 			})
+			w.stored(cluster)
 			if cluster.Spec.ControlPlaneEndpoint.Host != "" || ptr.Deref(cluster.Status.Initialization.Provisioned, false) {
 				t.Errorf("it has the endpoint %+v and the status %+v", cluster.Spec.ControlPlaneEndpoint, cluster.Status.Initialization)
 			}

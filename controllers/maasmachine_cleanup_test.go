@@ -22,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -171,7 +172,7 @@ func TestAMissingRightToRefreshIsReportedOnce(t *testing.T) {
 	m := w.deployedVM()
 	w.fault(simulator.Fault{Op: "refresh", Status: http.StatusForbidden})
 	w.delete(m)
-	if times := w.eventsOf(m, infrav1.MAASRefusedReason, string(maas.CanEditMachines)); times != 1 {
+	if times := w.eventsOf(m, infrav1.MAASRefusedReason, string(rights.CanEditMachines)); times != 1 {
 		t.Errorf("%d events, want one", times)
 	}
 	w.noVMs()
@@ -246,16 +247,7 @@ func TestASpareVMIsDeletedThoughSomebodyTookTheOther(t *testing.T) {
 	w.maas.ClearFaults()
 	w.lookAtHosts()
 	id := m.Spec.SystemID
-	is := func(status string) func(context.Context) bool {
-		return func(context.Context) bool { now, _ := w.maas.Machine(id); return now.Status == status }
-	}
-	if _, err := w.maasClient().ReleaseMachine(t.Context(), maas.UnrecordedRelease("a test"), id, maas.ReleaseParams{}); err != nil {
-		t.Fatal(err)
-	}
-	w.await("it is released", m, is("New"))
-	w.maasCall(http.MethodPost, "machines/"+id+"/?op=commission", url.Values{"testing_scripts": {"none"}})
-	w.await("it is commissioned", m, is("Ready"))
-	w.allocateAs("somebody", id)
+	w.takenBy("somebody", m)
 	w.beginDeletion(m)
 	w.startManager()
 	w.goes(m)

@@ -115,6 +115,7 @@ func TestLifeOfAVM(t *testing.T) {
 		w.must(w.workload.Create(t.Context(), node))
 		w.poke(m)
 		w.eventsOf(m, infrav1.ProviderIDDiffersReason, node.Spec.ProviderID, m.Spec.ProviderID)
+		w.stored(m)
 		if m.Status.NodeName != "" {
 			t.Errorf("it is known by the Node %s", m.Status.NodeName)
 		}
@@ -151,9 +152,9 @@ func TestLifeOfAVM(t *testing.T) {
 	})
 }
 
-// TestLostAnswers cuts the connection at the first call of each kind in a machine's life, before and after the call
-// took effect. In each case one machine is acquired, and none is left behind.
-func TestLostAnswers(t *testing.T) {
+// TestLostResponsesInTheLifeOfAMachine cuts the connection at the first call of each kind in a machine's life, before and
+// after the call took effect. In each case one machine is acquired, and none is left behind.
+func TestLostResponsesInTheLifeOfAMachine(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]infrav1.MaasMachineSpec{
 		"VM":         withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.StaticIP = "10.77.0.50" }),
@@ -215,7 +216,7 @@ func (w *world) acquiredMachines() int {
 	return n
 }
 
-func TestRefusals(t *testing.T) {
+func TestMaasMachinesThatCannotBePlacedAreRefused(t *testing.T) {
 	t.Parallel()
 	bond := []infrav1.MachineInterface{{Name: "bond0", Type: infrav1.InterfaceTypeBond, Parents: []string{"enp1s0"}, Subnet: "10.99.0.0/24", LinkMode: infrav1.LinkModeAuto}}
 	w := newWorld(t)
@@ -279,7 +280,7 @@ func TestRefusals(t *testing.T) {
 	w.unchanged(before)
 }
 
-func TestSomebodyElsesHands(t *testing.T) {
+func TestAMachineThatAnotherUserTakesIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w, _ := clusterWorld(t)
 
@@ -345,7 +346,7 @@ func TestSomebodyElsesHands(t *testing.T) {
 	})
 }
 
-func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
+func TestPausedAndUnownedMaasMachinesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := w.newCluster(func(c *infrav1.MaasCluster) { c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
@@ -359,7 +360,7 @@ func TestPausedAndUnownedAreLeftAlone(t *testing.T) {
 
 // A machine with our VM's name that is no VM was made by another client: it is neither used nor deleted. The VM is made when
 // the name is free.
-func TestATakenNameIsNotAdopted(t *testing.T) {
+func TestAMachineWithTheNameOfAVMIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	w, cluster := clusterWorld(t)
 	name := maas.Hostname("m", cluster.Annotations[infrav1.OwnerIDAnnotation])

@@ -127,7 +127,7 @@ func (b *auditBed) orphaned() map[string]float64 {
 
 func (b *auditBed) region() *maas.Client {
 	b.t.Helper()
-	return simtest.Client(b.t, b.maasURL, "admin:token:secret")
+	return simtest.Client(b.t, b.ofPeople(), "admin:token:secret")
 }
 
 // lose removes MaasMachines while their cluster is paused, so that their machines stay behind in MAAS.

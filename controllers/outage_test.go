@@ -22,6 +22,7 @@ func TestAMachineThatRunsIsUnknownWhileMAASIsAway(t *testing.T) {
 		return conditions.IsUnknown(m, infrav1.MachineDeployedCondition) && conditions.IsUnknown(m, infrav1.ReadyCondition) &&
 			conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.MAASUnavailableReason
 	})
+	w.stored(m)
 	if m.Status.FailureReason != "" || len(m.Status.Addresses) != addresses {
 		t.Errorf("failureReason %q and addresses %v, want none and as before", m.Status.FailureReason, m.Status.Addresses)
 	}

@@ -46,7 +46,7 @@ func withOtherUser(admin bool) func(*world) {
 // as returns MAAS as the user of a key sees it.
 func (w *world) as(key string) *maas.Client {
 	w.t.Helper()
-	return simtest.Client(w.t, w.maasURL, key)
+	return simtest.Client(w.t, w.ofPeople(), key)
 }
 
 func (w *world) named(hostname string) string {
@@ -261,7 +261,7 @@ func TestAHiddenMachineIsNotLost(t *testing.T) {
 }
 
 // A list without a machine is no proof that it is gone, nor that it is another's.
-func TestAnEmptyListLosesNothing(t *testing.T) {
+func TestAnEmptyListLosesNoMachine(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "VM": vm} {
 		t.Run(name, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestAStaleCacheMakesNoSecondOwnerID(t *testing.T) {
 	w.createCredentials()
 	cluster := w.newCluster()
 	key := client.ObjectKeyFromObject(cluster)
-	base, err := client.NewWithWatch(apiConfig, client.Options{Scheme: scheme})
+	base, err := client.NewWithWatch(apiConfig, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,6 +404,7 @@ func TestALostOwnerIDHoldsEverything(t *testing.T) {
 				w.annotate(cluster, infrav1.OwnerIDAnnotation, &tc.id)
 			}
 			w.holds(m, tc.reason)
+			w.stored(m)
 			if m.Status.FailureReason != "" {
 				t.Errorf("the machine is taken for lost: %s", m.Status.FailureMessage)
 			}

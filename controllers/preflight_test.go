@@ -93,6 +93,36 @@ func TestAServerIsNotHeldForAnAddressThatIsTaken(t *testing.T) {
 	}
 }
 
+// Of two machines of a set that names an address, only one takes a server; the other one gets it all when the first is
+// gone.
+func TestTwoMachinesWithOneAddressTakeOneServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.provisionedCluster()
+	spec := infrav1.MaasMachineSpec{StaticIP: "10.77.0.50"}
+	a, b := w.newMachine("a", false, spec), w.newMachine("b", false, spec)
+	waits := func(m *infrav1.MaasMachine) bool {
+		return conditions.GetReason(m, infrav1.MachineDeployedCondition) == infrav1.StaticIPInUseReason && m.Spec.SystemID == ""
+	}
+	w.await("one runs, and the other one waits for its address", a, func(ctx context.Context) bool {
+		return w.sees(ctx, a) == nil && w.sees(ctx, b) == nil && (runs(a) && waits(b) || runs(b) && waits(a))
+	})
+	if n := w.count("allocate"); n != 1 {
+		t.Errorf("MAAS was asked for a server %d times, want once", n)
+	}
+	if runs(b) {
+		a, b = b, a
+	}
+	w.delete(a)
+	w.await("the other one is deployed once the address is free", b, func(ctx context.Context) bool {
+		w.nudge(b)
+		return w.sees(ctx, b) == nil && runs(b)
+	})
+	if got := w.internal(b); !slices.Equal(got, []string{spec.StaticIP}) {
+		t.Errorf("it has the addresses %v", got)
+	}
+}
+
 // A server is not taken for a Secret that is not there, or has no data.
 func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
 	t.Parallel()
@@ -112,6 +142,44 @@ func TestNoMachineIsTakenWithoutItsBootstrapData(t *testing.T) {
 		w.poke(m)
 		w.deployed(m)
 	}
+}
+
+// No machine reads bootstrap data of another format than cloud-config, and none is taken for them.
+func TestNoMachineIsTakenForBootstrapDataThatItCantRead(t *testing.T) {
+	t.Parallel()
+	w, _ := clusterWorld(t)
+	w.setInfrastructure(false)
+	machines := map[string]*infrav1.MaasMachine{}
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"metal": {}, "vm": vm} {
+		machines[name] = w.newMachine(name, false, spec)
+		w.setBootstrapData(name, map[string]string{"format": "ignition", "value": `{"ignition":{"version":"3.4.0"}}`})
+	}
+	w.setInfrastructure(true)
+	for name, m := range machines {
+		w.refusedBeforehand(m, infrav1.BootstrapFormatNotSupportedReason, "Secret "+name, `"ignition"`, "cloud-config", "spec.format")
+	}
+	// Bytes that are no text, as those that gzip has compressed.
+	const compressed = "\x1f\x8b\x08\x00\xff\xfe"
+	for name, m := range machines {
+		w.setBootstrapData(name, map[string]string{"format": "cloud-config", "value": compressed})
+		w.poke(m)
+		w.deployed(m)
+		if seen, _ := w.maas.Machine(m.Spec.SystemID); string(seen.UserData) != compressed {
+			t.Errorf("%s: MAAS got the user data %q, want %q", name, seen.UserData, compressed)
+		}
+	}
+}
+
+// setBootstrapData changes a Machine's bootstrap Secret.
+func (w *world) setBootstrapData(name string, data map[string]string) {
+	w.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}
+	w.patch(secret, func() {
+		secret.Data = map[string][]byte{}
+		for key, value := range data {
+			secret.Data[key] = []byte(value)
+		}
+	})
 }
 
 // setInfrastructure says, as Cluster API does, whether machines may be made.
@@ -154,6 +222,7 @@ func (w *world) refusedEndpoint(cluster *infrav1.MaasCluster, reason, word strin
 	if message := conditions.GetMessage(cluster, infrav1.DNSReadyCondition); !strings.Contains(message, word) {
 		w.t.Errorf("the message %q does not contain %q", message, word)
 	}
+	w.stored(cluster)
 	if ptr.Deref(cluster.Status.Initialization.Provisioned, false) || cluster.Spec.ControlPlaneEndpoint.Host != "" {
 		w.t.Errorf("it has the endpoint %+v, and the status %+v", cluster.Spec.ControlPlaneEndpoint, cluster.Status.Initialization)
 	}

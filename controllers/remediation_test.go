@@ -347,7 +347,7 @@ func (w *world) machineID(name string) string {
 }
 
 // The machine's host responds late, and what was decided before that is not done: here a person spares the Machine meanwhile.
-func TestWhatIsSwitchedIsDecidedRightBefore(t *testing.T) {
+func TestAPowerCycleIsDecidedRightBeforeItsCall(t *testing.T) {
 	t.Parallel()
 	w, _ := clusterWorld(t)
 	m := w.node("md-0", false, infrav1.MaasMachineSpec{})
@@ -380,12 +380,14 @@ func TestTwoPowerCyclesOfAControlPlaneDoNotOverlap(t *testing.T) {
 	w.fault(simulator.Fault{Op: "power_off", Status: http.StatusServiceUnavailable})
 	first := w.remedy("cp-1")
 	w.isAt(first, infrav1.RemediationPowerOff)
+	w.eventually(first, "asked for", func() bool { return first.Status.Requests > 0 }) // Before, it is taken back for cp-2.
 	w.checked("cp-1", metav1.ConditionTrue)
 	second := w.remedy("cp-2")
 	w.await("it waits, or begins", second, func(ctx context.Context) bool {
 		return w.sees(ctx, second) == nil && (second.Status.Step != "" ||
 			conditions.GetReason(second, infrav1.PowerCycledCondition) == infrav1.WaitingForQuorumReason)
 	})
+	w.stored(second)
 	if second.Status.Step != "" {
 		t.Errorf("it is at the step %s, beside that of cp-1", second.Status.Step)
 	}

@@ -25,10 +25,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/leftvms"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachinetemplate"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
@@ -80,32 +80,49 @@ type Options struct {
 	VMHostUnreachableTimeout time.Duration
 	// OrphanAuditInterval is the time between two audits of orphans; 0 is never.
 	OrphanAuditInterval time.Duration
-	// QuarantineInterval is the time between two looks at which quarantines are over; 0 is quarantine.Interval.
-	QuarantineInterval time.Duration
-	// Quarantined is set to the number of machines in quarantine; nil: nobody reads it.
+	// Quarantined is set to the number of machines in quarantine.
 	Quarantined prometheus.Gauge
 	// Evacuation is whether the manager may replace the Machines of VMs on hosts that are to be emptied.
 	Evacuation bool
-	// EvacuationInterval is the time between two looks at such hosts; 0 is evacuation.Interval.
-	EvacuationInterval time.Duration
-	// RemediationInterval is the time between two looks at a machine that is being remedied; 0 is remediation.Interval.
-	RemediationInterval time.Duration
 	// LXDHostInterval is the time between two readings of an LXD host, and of MAAS's list of VM hosts.
 	LXDHostInterval time.Duration
-	// LeftVMInterval is the least time between two questions to a host that may have a VM left and does not respond; 0
-	// is leftvms.Interval.
-	LeftVMInterval time.Duration
-	// KeepInterval is the time between two looks at the machines that are kept for a cluster; 0 is keep.Interval.
-	KeepInterval time.Duration
-	// RoomDelay is how long changes of LXDHosts are gathered before the room for templates is counted again; 0 is
-	// maasmachinetemplate.DefaultDelay.
-	RoomDelay time.Duration
 	// Initializer configures the LXD initializer of host clusters.
 	Initializer maascluster.Initializer
 }
 
+// parts are what runs in a manager.
+type parts struct {
+	scopes *scope.Factory
+	// runnables run by themselves, reconcilers when an object changes.
+	runnables   []manager.Runnable
+	reconcilers []interface {
+		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
+	}
+}
+
 // Setup adds all reconcilers to the manager. It returns the inventories and scopes that they share.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, error) {
+	all := assemble(ctx, mgr, o)
+	return all.scopes, all.addTo(ctx, mgr, o.Concurrency)
+}
+
+// addTo adds the parts to a manager.
+func (p *parts) addTo(ctx context.Context, mgr ctrl.Manager, concurrency int) error {
+	for _, r := range p.runnables {
+		if err := mgr.Add(r); err != nil {
+			return fmt.Errorf("adding %T: %w", r, err)
+		}
+	}
+	for _, r := range p.reconcilers {
+		if err := r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: concurrency}); err != nil {
+			return fmt.Errorf("setting up %T: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// assemble makes the parts.
+func assemble(ctx context.Context, mgr ctrl.Manager, o Options) *parts {
 	changes := make(chan event.TypedGenericEvent[string], changesBuffer)
 	registry := inventory.NewRegistry(inventory.Options{
 		ActiveInterval: o.PollActive,
@@ -118,16 +135,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 		},
 		Logger: mgr.GetLogger().WithName("inventory"),
 	})
-	if err := mgr.Add(manager.RunnableFunc(registry.Start)); err != nil {
-		return nil, fmt.Errorf("adding the inventories: %w", err)
-	}
 	records := &record.Records{Client: mgr.GetClient(), SettleTime: o.SettleTime, PowerSettleTime: o.PowerSettleTime}
 	own := o.Credentials
 	if own.Namespaces != nil { // Those of the LXDHosts of VM hosts.
 		own.Namespaces = append(slices.Clone(own.Namespaces), o.ManagerNamespace)
 	}
-	scopes := &scope.Factory{Client: mgr.GetClient(), Registry: registry, Manager: own, ManagementID: o.ManagementID,
-		WatchFilter: o.WatchFilter}
+	scopes := &scope.Factory{Client: mgr.GetClient(), Watched: mgr.GetCache(), Registry: registry, Manager: own,
+		ManagementID: o.ManagementID, WatchFilter: o.WatchFilter}
 	reader := presence.NewReader(mgr.GetAPIReader(), o.SettleTime)
 	base := func(name string) reconciler.Base {
 		return reconciler.Base{
@@ -136,82 +150,49 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*scope.Factory, er
 			Clock:    o.Clock, WatchFilter: o.WatchFilter,
 		}
 	}
-	if err := addOrphanAuditor(mgr, base("orphan-auditor"), o); err != nil {
-		return nil, err
-	}
-	if err := addQuarantineKeeper(mgr, scopes, o); err != nil {
-		return nil, err
-	}
 	o.LXDHostInterval = cmp.Or(max(o.LXDHostInterval, 0), DefaultLXDHostInterval)
 	mirror := &lxdhost.Mirror{
 		Base: base("lxdhost-mirror"), Interval: o.LXDHostInterval, Namespace: cmp.Or(o.Namespace, o.ManagerNamespace),
 	}
-	if err := mgr.Add(mirror); err != nil {
-		return nil, fmt.Errorf("adding the mirror of VM hosts: %w", err)
-	}
 	machines := &maasmachine.Reconciler{
-		Base: base("maasmachine-controller"), ClusterCache: o.ClusterCache, Changes: changes,
-		CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout,
-		HostUnreachableTimeout: o.VMHostUnreachableTimeout,
+		Steps: life.Steps{Base: base("maasmachine-controller"), ClusterCache: o.ClusterCache,
+			CommissionTimeout: o.CommissionTimeout, DeployTimeout: o.DeployTimeout},
+		Changes: changes, HostUnreachableTimeout: o.VMHostUnreachableTimeout,
 	}
 	locks := &disruption.Locks{}
-	concurrency := controller.Options{MaxConcurrentReconciles: o.Concurrency}
-	for _, r := range []interface {
-		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
-	}{
+	all := &parts{scopes: scopes}
+	all.runnables = []manager.Runnable{
+		manager.RunnableFunc(registry.Start), mirror,
+		&quarantine.Keeper{Scopes: scopes, Interval: quarantine.Interval, Quarantined: o.Quarantined},
+	}
+	if o.OrphanAuditInterval > 0 {
+		all.runnables = append(all.runnables, newOrphanAuditor(base("orphan-auditor"), o))
+	}
+	all.reconcilers = append(all.reconcilers,
 		&maascluster.Reconciler{
 			Base: base("maascluster-controller"), ClusterCache: o.ClusterCache, Initializer: o.Initializer,
 		},
 		&credentialssecret.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: o.Namespace},
 		&maasmachinetemplate.Reconciler{
-			Base: base("maasmachinetemplate-controller"), Delay: cmp.Or(o.RoomDelay, maasmachinetemplate.DefaultDelay),
+			Base: base("maasmachinetemplate-controller"), Delay: maasmachinetemplate.DefaultDelay,
 		},
 		&lxdhost.Reconciler{Base: base("lxdhost-controller"), Mirror: mirror, Interval: o.LXDHostInterval},
-		&leftvms.Reconciler{Base: base("leftvms-controller"), Interval: cmp.Or(o.LeftVMInterval, leftvms.Interval)},
-		&keep.Reconciler{
-			Base: base("keep-controller"), GiveBack: machines.GiveBack, Interval: cmp.Or(o.KeepInterval, keep.Interval),
-		},
+		&keep.Reconciler{Base: base("keep-controller"), GiveBack: machines.GiveBack, Interval: keep.Interval},
 		&evacuation.Reconciler{
-			Base: base("evacuation-controller"), Enabled: o.Evacuation, Locks: locks,
-			Interval: cmp.Or(o.EvacuationInterval, evacuation.Interval),
+			Base: base("evacuation-controller"), Enabled: o.Evacuation, Locks: locks, Interval: evacuation.Interval,
 		},
-		&remediation.Reconciler{
-			Base: base("maasremediation-controller"), Locks: locks,
-			Interval: cmp.Or(o.RemediationInterval, remediation.Interval),
-		},
+		&remediation.Reconciler{Base: base("maasremediation-controller"), Locks: locks, Interval: remediation.Interval},
 		machines,
-	} {
-		if err := r.SetupWithManager(ctx, mgr, concurrency); err != nil {
-			return nil, fmt.Errorf("setting up %T: %w", r, err)
-		}
-	}
-	return scopes, nil
+	)
+	return all
 }
 
-// addQuarantineKeeper makes the manager keep the quarantines.
-func addQuarantineKeeper(mgr ctrl.Manager, scopes *scope.Factory, o Options) error {
-	if err := mgr.Add(&quarantine.Keeper{
-		Scopes: scopes, Interval: cmp.Or(o.QuarantineInterval, quarantine.Interval),
-		Quarantined: cmp.Or(o.Quarantined, quarantine.NewMetric()),
-	}); err != nil {
-		return fmt.Errorf("adding the keeper of quarantines: %w", err)
-	}
-	return nil
-}
-
-// addOrphanAuditor makes the manager audit orphans, unless that is switched off.
-func addOrphanAuditor(mgr ctrl.Manager, base reconciler.Base, o Options) error {
-	if o.OrphanAuditInterval <= 0 {
-		return nil
-	}
+// newOrphanAuditor returns the audit of orphans, and registers its metric.
+func newOrphanAuditor(base reconciler.Base, o Options) *orphanaudit.Auditor {
 	metric := orphanaudit.NewMetric()
 	metrics.Registry.MustRegister(metric)
-	err := mgr.Add(&orphanaudit.Auditor{
+	return &orphanaudit.Auditor{
 		Base: base, ManagementID: o.ManagementID, Orphans: metric, Interval: o.OrphanAuditInterval,
 		SettleTime: o.SettleTime, Namespace: o.Namespace,
-	})
-	if err != nil {
-		return fmt.Errorf("adding the audit of orphans: %w", err)
 	}
-	return nil
 }

@@ -13,8 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +36,7 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
+	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,17 +44,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	crconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/apiserver"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -86,31 +85,14 @@ func runWithAPIServer(m *testing.M) (code int, err error) {
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		return 0, err
 	}
-	dir, err := os.MkdirTemp("", "capmaas-controllers-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Not envtest: its processes survive a panic of a test.
-	server, err := controlplane.Start(context.Background(), controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
+	server, err := apiserver.Start(context.Background(), apiserver.Options{
+		Root: "..", ClusterAPI: []string{"core", "controlplane/kubeadm"}, Controllers: true,
+	})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	apiConfig = server.RESTConfig()
-
-	module, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
-	if err != nil {
-		return 0, fmt.Errorf("finding Cluster API's CRDs: %w", err)
-	}
-	_, err = envtest.InstallCRDs(apiConfig, envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
-		filepath.Join("..", "charts", "capmaas", "files", "crds"),
-		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
-		filepath.Join(strings.TrimSpace(string(module)), "controlplane", "kubeadm", "config", "crd", "bases"),
-	}})
-	if err != nil {
-		return 0, fmt.Errorf("installing CRDs: %w", err)
-	}
 	client, err := rest.HTTPClientFor(apiConfig)
 	if err != nil {
 		return 0, fmt.Errorf("connecting to the API server: %w", err)
@@ -183,8 +165,13 @@ type world struct {
 	clock                            clock.PassiveClock // the manager's; nil is the real one
 	stopManager                      func()
 	nudged                           *rate.Sometimes
+	ownMAAS                          bool                  // the manager has credentials of its own, for this world's MAAS
 	between                          transport.WrapperFunc // what the manager's requests to Kubernetes pass through, or nil
-	writes                           *atomic.Int64         // of the manager, in a world that is measured
+	meanwhile                        func()                // called while the test waits, or nil
+	// meddles is why what the manager does in this test may differ from the models: the test plays tricks that they do
+	// not have. "": it may not.
+	meddles string
+	writes  *atomic.Int64 // of the manager, in a world that is measured
 }
 
 const (
@@ -203,7 +190,7 @@ var scheme = allkinds.Scheme()
 // newWorld starts a MAAS and a manager. The Cluster API side (Cluster, Machines, bootstrap data) is played by the test.
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
-	c, err := client.New(apiConfig, client.Options{Scheme: scheme})
+	c, err := client.New(apiConfig, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,6 +208,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 		w.maasURL = w.startMAAS()
 	}
 	w.createCredentials()
+	w.heldAgainstTheModel()
 	w.startManager()
 	return w
 }
@@ -300,20 +288,24 @@ func (w *world) startManager() {
 		Namespace: w.namespace, WatchFilter: w.watchFilter, Concurrency: cmp.Or(w.concurrency, 4), ClusterCache: clustercache.NewFakeEmptyClusterCache(), ManagementID: thisManagementCluster,
 		Credentials: scope.ManagerCredentials{Dir: w.t.TempDir()},
 		Clock:       cmp.Or[clock.PassiveClock](w.clock, clock.RealClock{}),
-		PollActive:  100 * time.Millisecond, PollIdle: 300 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, 500*time.Millisecond),
+		PollActive:  100 * time.Millisecond, PollIdle: 300 * time.Millisecond, SettleTime: cmp.Or(w.settleTime, defaultSettleTime),
 		CommissionTimeout: w.commissionTimeout, DeployTimeout: w.deployTimeout, VMHostUnreachableTimeout: w.hostTimeout,
-		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), RoomDelay: 20 * time.Millisecond,
-		QuarantineInterval: readOften, RemediationInterval: readOften,
-		Evacuation: w.evacuation, EvacuationInterval: readOften, LeftVMInterval: readOften, KeepInterval: readOften,
+		LXDHostInterval: cmp.Or(w.hostInterval, time.Hour), Evacuation: w.evacuation,
 		Initializer: maascluster.Initializer{Image: "example.com/lxd-initializer:v1"},
 	}
 	if w.workload != nil {
 		key := client.ObjectKey{Namespace: w.namespace, Name: clusterName}
-		options.ClusterCache = clustercache.NewFakeClusterCache(w.workload, key, maasmachine.NodeWatch, maascluster.HostNodeWatch)
+		options.ClusterCache = clustercache.NewFakeClusterCache(w.workload, key, life.NodeWatch, maascluster.HostNodeWatch)
 	}
-	if w.scopes, err = Setup(ctx, mgr, options); err != nil {
+	if w.ownMAAS {
+		options.Credentials.Given = &maas.Config{Endpoint: w.maasURL, APIKey: "admin:token:secret"}
+	}
+	all := assemble(ctx, mgr, options)
+	all.hurry()
+	if err := all.addTo(ctx, mgr, options.Concurrency); err != nil {
 		w.t.Fatal(err)
 	}
+	w.scopes = all.scopes
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
 	w.stopManager = sync.OnceFunc(func() {
@@ -455,6 +447,23 @@ func (w *world) eventually(object client.Object, what string, done func() bool) 
 	})
 }
 
+// stored waits until the reconcile that is under way has stored all of its results, and reads the object: its conditions
+// are stored in a patch of their own, before the rest. Between two reconciles an object is paused, for a moment.
+func (w *world) stored(object reconciled) {
+	w.t.Helper()
+	w.annotate(object, clusterv1.PausedAnnotation, ptr.To(""))
+	w.eventually(object, "paused", func() bool { return conditions.IsTrue(object, clusterv1.PausedCondition) })
+	later := object.DeepCopyObject().(reconciled)
+	w.annotate(later, clusterv1.PausedAnnotation, nil)
+	w.eventually(later, "unpaused", func() bool { return conditions.IsFalse(later, clusterv1.PausedCondition) })
+}
+
+// reconciled is an object whose reconciler says so when it is paused.
+type reconciled interface {
+	client.Object
+	conditions.Getter
+}
+
 // sees reads an object as the view has it, which may lag behind.
 func (w *world) sees(ctx context.Context, object client.Object) error {
 	return view.Get(ctx, client.ObjectKeyFromObject(object), object)
@@ -469,6 +478,9 @@ func (w *world) isGone(ctx context.Context, object client.Object) bool {
 func (w *world) await(what string, object client.Object, done func(context.Context) bool) {
 	w.t.Helper()
 	err := wait.PollUntilContextTimeout(w.t.Context(), pollInterval, deadline, true, func(ctx context.Context) (bool, error) {
+		if w.meanwhile != nil {
+			w.meanwhile()
+		}
 		return done(ctx), nil
 	})
 	if err != nil {

@@ -86,6 +86,7 @@ func TestATenantWithAMAASThatShowsAVMHostGetsNoLXDHostOfIt(t *testing.T) {
 	theirs := w.lxdHost(w.hostName("lxd-a"))
 	w.hostSays(theirs, infrav1.ReadyCondition, metav1.ConditionTrue, infrav1.ReadyReason)
 
+	w.meddles = "the tenant's namespace has another MAAS than the one that is followed"
 	evil := *w
 	evil.namespace = w.second
 	evil.region, _, _ = strings.Cut(strings.Replace(evil.region, "vm_hosts:", "  - {names: [metal-c], zone: zone-c, cores: 8, memory: 16384, disks: [100]}\nunused:", 1), "unused:")

@@ -47,7 +47,7 @@ func (w *world) nothingIsMade(all ...client.Object) {
 }
 
 // Whatever a namespace has is given back when it is deleted: nothing of that makes an object.
-func TestAllIsGivenBackWithItsNamespace(t *testing.T) {
+func TestMachinesAreGivenBackWithTheirNamespace(t *testing.T) {
 	t.Parallel()
 	machine := func(name string, spec infrav1.MaasMachineSpec) func(*world) []client.Object {
 		return func(w *world) []client.Object {
@@ -120,7 +120,7 @@ func (w *world) heldByClusterAPI() (goes func()) {
 }
 
 // Neither a quota nor a policy of others that lets nobody make anything in a namespace holds a deletion there.
-func TestADeletionMakesNothing(t *testing.T) {
+func TestADeletionCreatesNoObject(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]func(*world){"quota": (*world).quotaOfZero, "policy": (*world).policyAgainstCreation} {
 		t.Run(name, func(t *testing.T) {

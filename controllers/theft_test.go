@@ -57,7 +57,7 @@ func TestAHostThatIsTakenWhileItsClusterIsAskedIsTheirs(t *testing.T) {
 		asked := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 		node.Annotations = map[string]string{infrav1.LXDHostRetireAnnotation: asked}
 	})
-	direct, err := client.NewWithWatch(apiConfig, client.Options{Scheme: scheme})
+	direct, err := client.NewWithWatch(apiConfig, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		t.Fatal(err)
 	}

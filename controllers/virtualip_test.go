@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -160,6 +161,46 @@ func TestAVirtualIPIsNotFreedByALateReleaseOfAnEarlierCluster(t *testing.T) {
 	w.maasCall(http.MethodPost, "ipaddresses/?op=release", url.Values{"ip": {virtualIP}})
 	w.poke(cluster)
 	w.deleteCluster(cluster)
+	w.unchanged(before)
+}
+
+// What MAAS has reserved for a DNS record is freed by its number, too: also then a release whose response was lost is not
+// repeated, and the cluster does not go, before it can't take effect any more.
+func TestAnAddressOfAnEndpointIsNotFreedByALateRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.settleTime = time.Hour })
+	before := w.maas.State()
+	cluster := w.provisionedCluster()
+	w.maasCall(http.MethodPost, "dnsresources/", url.Values{ // A late write of an address that no machine has any more.
+		"fqdn": {cluster.Spec.ControlPlaneEndpoint.Host}, "ip_addresses": {virtualIP},
+	})
+	var looks, releases atomic.Int32
+	lost := simulator.Fault{Method: http.MethodPost, Endpoint: "ipaddresses/", Op: "release", DropBefore: true}
+	w.maas.ChooseFaults(func(c simulator.Call) *simulator.Fault {
+		if c.Method == http.MethodGet && c.Endpoint == "dnsresources/" {
+			looks.Add(1)
+		}
+		if c.Method != lost.Method || c.Endpoint != lost.Endpoint || c.Op != lost.Op || releases.Add(1) > 1 {
+			return nil
+		}
+		return &lost
+	})
+	w.beginDeletion(cluster)
+	w.await("MAAS is asked to free it", cluster, func(context.Context) bool { return releases.Load() > 0 })
+	w.restart()   // A new manager knows it as well.
+	for range 2 { // When it looks again, it is done with what followed from the look before.
+		looked := looks.Load()
+		w.poke(cluster)
+		w.await("the manager looks for the record", cluster, func(context.Context) bool { return looks.Load() > looked })
+	}
+	data, err := record.OfCluster(cluster)
+	if err != nil || !data.IsPending(record.Unreserve) || len(w.reserved(cluster)) != 1 || releases.Load() != 1 {
+		t.Fatalf("%v are reserved, after %d releases; recorded is %+v, %v", w.reserved(cluster), releases.Load(), data, err)
+	}
+	data.Pending = []record.Pending{{Op: record.Unreserve, At: metav1.NewTime(time.Now().Add(-2 * time.Hour))}}
+	w.annotate(cluster, infrav1.RecordAnnotation, new(recordText(t, data))) // As if that had been so long ago.
+	w.goes(cluster)
+	w.delete(w.cluster)
 	w.unchanged(before)
 }
 

@@ -185,6 +185,24 @@ func TestFlavorsInDocumentsExist(t *testing.T) {
 	}
 }
 
+// clusterctl sees no provider that Helm has installed: a flavor needs its version, or a file.
+func TestFlavorsInDocumentsWorkAfterHelm(t *testing.T) {
+	calls := 0
+	for _, c := range commands(t) {
+		line := strings.ReplaceAll(strings.Join(c.words, " "), "=", " ")
+		if !strings.HasPrefix(line, "clusterctl generate cluster ") {
+			continue
+		}
+		calls++
+		if !strings.Contains(line, " --from ") && !regexp.MustCompile(` --infrastructure maas:(v[0-9]|VERSION)`).MatchString(line) {
+			t.Errorf("%s: it has neither --from nor --infrastructure maas:VERSION", c)
+		}
+	}
+	if calls < 5 {
+		t.Errorf("only %d calls were found: the pattern is wrong", calls)
+	}
+}
+
 // chartValues are the chart's, with the names of its types.
 func chartValues(t *testing.T) map[string]any {
 	t.Helper()

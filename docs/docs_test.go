@@ -5,11 +5,14 @@ package docs_test
 
 import (
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 )
 
@@ -75,6 +78,31 @@ func TestEveryPromiseIsAttacked(t *testing.T) {
 	}
 	for promise := range attacks {
 		t.Errorf("promises.yaml: reliability.md does not promise %q", promise)
+	}
+}
+
+// What reliability.md says of the model is a sentence of it, and each sentence of the model is a promise.
+func TestThePromisesOfTheModelAreThose(t *testing.T) {
+	models, err := filepath.Glob(filepath.Join("..", "model", "*.pml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, named := map[string]bool{}, map[string]bool{}
+	for _, model := range models {
+		for _, found := range regexp.MustCompile(`(?:(?:promise|also)\(|\bltl )([A-Z]\w+)`).FindAllStringSubmatch(read(t, model), -1) {
+			states[found[1]] = true
+		}
+	}
+	for _, line := range regexp.MustCompile(`(?m)^In the model: .*$`).FindAllString(read(t, "reliability.md"), -1) {
+		for _, found := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(line, -1) {
+			named[found[1]] = true
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(states)), slices.Sorted(maps.Keys(named))); diff != "" {
+		t.Errorf("sentences (-model +reliability.md):\n%s", diff)
+	}
+	if len(named) < 5 {
+		t.Errorf("only %d sentences were found: a pattern is wrong", len(named))
 	}
 }
 

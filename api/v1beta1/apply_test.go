@@ -5,9 +5,11 @@ package v1beta1_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -68,6 +70,60 @@ func TestMaasMachineIsAppliedByClusterAPI(t *testing.T) {
 			if id, _, _ := unstructured.NestedString(got.Object, "spec", "systemID"); id != "abc" {
 				t.Errorf("%s: the apply leaves the system id %q", name, id)
 			}
+		}
+	}
+}
+
+// An extension that updates only the version of a Machine finds the MaasMachine as its template has it. Cluster API applies
+// the template's spec all the same, with the annotation that says that the update goes on, and takes that away at the end
+// (triggerInPlaceUpdate of the control plane, completeMoveMachine of the MachineSet, completeInPlaceUpdate of the Machine).
+func TestUpdateInPlaceOfTheVersionAlone(t *testing.T) {
+	for _, owner := range []client.FieldOwner{"capi-kubeadmcontrolplane", "capi-machineset"} {
+		key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "updated-by-" + string(owner)}
+		apply := func(template string, annotations map[string]string, options ...client.ApplyOption) {
+			t.Helper()
+			u := object(t, "MaasMachine", "{image: i, minCPU: 2, tags: [t], release: {keep: {}}}")
+			u.SetGenerateName("")
+			u.SetName(key.Name)
+			annotations[clusterv1.TemplateClonedFromNameAnnotation] = template
+			u.SetAnnotations(annotations)
+			options = append(options, client.ForceOwnership, owner)
+			if err := api.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
+				t.Fatalf("%s: %v", owner, err)
+			}
+		}
+		read := func() *infrav1.MaasMachine {
+			t.Helper()
+			m := &infrav1.MaasMachine{}
+			if err := api.Get(t.Context(), key, m); err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		apply("first", map[string]string{})
+		before := read()
+		ours := before.DeepCopy()
+		ours.Spec.SystemID, ours.Spec.ProviderID = "abc", "maas://z/abc"
+		ours.Annotations[infrav1.RecordAnnotation] = "{}"
+		if err := api.Patch(t.Context(), ours, client.MergeFrom(before), client.FieldOwner("capmaas")); err != nil {
+			t.Fatal(err)
+		}
+		apply("second", map[string]string{}, client.DryRunAll)
+		apply("second", map[string]string{clusterv1.UpdateInProgressAnnotation: ""})
+		marked := read()
+		if _, marks := marked.Annotations[clusterv1.UpdateInProgressAnnotation]; !marks {
+			t.Errorf("%s: the MaasMachine is not marked: %v", owner, marked.Annotations)
+		}
+		done := marked.DeepCopy()
+		delete(done.Annotations, clusterv1.UpdateInProgressAnnotation)
+		if err := api.Patch(t.Context(), done, client.MergeFrom(marked)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(ours.Spec, read().Spec); diff != "" {
+			t.Errorf("%s changed the spec:\n%s", owner, diff)
+		}
+		if got := read().Annotations[infrav1.RecordAnnotation]; got != "{}" {
+			t.Errorf("%s: the record is %q", owner, got)
 		}
 	}
 }

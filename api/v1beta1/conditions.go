@@ -34,6 +34,10 @@ const (
 	// DNSAttachedCondition is true once its address is in the DNS record of the API endpoint. Of control planes.
 	DNSAttachedCondition = "DNSAttached"
 
+	// NodeJoinedCondition is true while its Node is the one of this deployment. It is only there while it is not: the Node
+	// that has its name is of the server's former life, or being deleted, or a Node that had joined is gone.
+	NodeJoinedCondition = "NodeJoined"
+
 	// HardwareHealthyCondition is true while MAAS's hardware tests of the bare-metal machine passed. It is no part of
 	// Ready. The Machine has it, too.
 	HardwareHealthyCondition = "HardwareHealthy"

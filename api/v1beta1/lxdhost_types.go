@@ -16,6 +16,10 @@ const (
 	// not the manager's own.
 	BroughtByLabel = "capmaas.io/brought-by"
 
+	// LXDAnnotation identifies the LXD and the project that have the VMs of a direct host: LXD's own fingerprint of its
+	// certificate (SHA-256, in hex), "/" and the project. Without it, VMs are there as spec says.
+	LXDAnnotation = "capmaas.io/lxd"
+
 	// AllNamespaces in LXDHost.spec.allowedNamespaces stands for every namespace.
 	AllNamespaces = "*"
 )
@@ -258,7 +262,7 @@ const (
 	LXDVMLeaving LXDEvacuationState = "Leaving"
 	// LXDVMWaiting is a VM whose turn comes by itself.
 	LXDVMWaiting LXDEvacuationState = "Waiting"
-	// LXDVMHeld is a VM that does not leave unless somebody does something.
+	// LXDVMHeld is a VM that does not leave unless a person does something.
 	LXDVMHeld LXDEvacuationState = "Held"
 )
 
@@ -270,7 +274,7 @@ type LXDEvacuationVM struct {
 	Machine string `json:"machine"`
 
 	// state is Leaving while its Machine is being deleted or replaced, Waiting while its turn is to come, and Held if it
-	// does not leave unless somebody does what message says.
+	// does not leave unless a person does what message says.
 	// +required
 	State LXDEvacuationState `json:"state"`
 
@@ -290,7 +294,7 @@ type LXDEvacuationStatus struct {
 	// +optional
 	Waiting int32 `json:"waiting"`
 
-	// held is the number of VMs that do not leave unless somebody does something.
+	// held is the number of VMs that do not leave unless a person does something.
 	// +optional
 	Held int32 `json:"held"`
 

@@ -19,7 +19,7 @@ const (
 	// OwnerIDAnnotation holds the random id that marks everything in MAAS that belongs to a MaasCluster: 12 characters
 	// of a-z and 0-9. It is written once, before the first call to MAAS that changes something, and survives
 	// `clusterctl move`. On a MaasMachine it is the id with which its machine was requested: if it differs from that of
-	// the MaasCluster, nothing is done and nothing let go.
+	// the MaasCluster, nothing is done and nothing given back.
 	OwnerIDAnnotation = "capmaas.io/owner-id"
 
 	// MAASAnnotation identifies the MAAS that has the machines of a MaasCluster: host and path of its URL, "#" and a
@@ -30,7 +30,7 @@ const (
 	MAASAnnotation = "capmaas.io/maas"
 
 	// AcceptVanishedAnnotation on a MaasCluster confirms that its machines which vanished from MAAS together with many
-	// others are really gone: they are replaced, and their objects let go. Its value does not matter. Remove it
+	// others are really gone: they are replaced, and their finalizers removed. Its value does not matter. Remove it
 	// afterwards.
 	AcceptVanishedAnnotation = "capmaas.io/accept-vanished"
 
@@ -74,7 +74,7 @@ const (
 	LXDAddressKey = "address"
 
 	// LXDKeysFinalizer is on the Secret with the key pair for the LXDHost of a host cluster's machine until the machine is
-	// given back: without the Secret nobody could tell whether there are VMs on the host.
+	// given back: without the Secret it is not known whether VMs are on the host.
 	LXDKeysFinalizer = "maasmachine.infrastructure.cluster.x-k8s.io/lxd-keys"
 
 	// FailureDomainHosts is an attribute of a failure domain: how many VM hosts there can take a control plane, full
@@ -160,6 +160,7 @@ type LXDHostConfig struct {
 
 	// storageSize is the size of the storage pool in GB, as a string of digits. The driver dir takes no size and
 	// ignores it. The pool is a file on the machine's disk, so the machines' minDiskSize should be at least 20 more.
+	// A pool that exists keeps its size: replace the machine for another one.
 	// +optional
 	// +kubebuilder:default="50"
 	// +kubebuilder:validation:MaxLength=9
@@ -179,7 +180,7 @@ type LXDHostConfig struct {
 	// +optional
 	Zone PlaceName `json:"zone,omitempty"`
 
-	// resourcePool is the MAAS resource pool of the VM hosts. Default: MAAS's default pool.
+	// resourcePool is the MAAS resource pool of the VM hosts, which are moved there. Default: MAAS's default pool.
 	// +optional
 	ResourcePool PlaceName `json:"resourcePool,omitempty"`
 

@@ -29,7 +29,7 @@ const StaticIPAnnotation = "capmaas.io/static-ip"
 const InterfacesAnnotation = "capmaas.io/interfaces"
 
 // LeftVMAnnotation on an IPAddressClaim is the name of a VM that may run on a host which can't be asked, and whose
-// MaasMachine is gone. Nobody owns the claim: it holds the VM's address until the host shows that the VM is gone.
+// MaasMachine is gone. The claim has no owner: it holds the VM's address until the host shows that the VM is gone.
 // Delete it yourself only if you know that.
 const LeftVMAnnotation = "capmaas.io/left-vm"
 
@@ -439,7 +439,7 @@ type MachineRelease struct {
 
 	// keep leaves the machine to the next Machine of the same control plane, MachineDeployment or MachineSet if that
 	// lacks one, as in a rollout with maxSurge 0, instead of giving it back. The machine is switched off and waits,
-	// Deployed and ours in MAAS, so that nobody else gets it; the next Machine, whose template must have keep, too,
+	// Deployed and ours in MAAS, so that no other user gets it; the next Machine, whose template must have keep, too,
 	// releases it, acquires it again and deploys it. Its disks are not erased, but MAAS's installer removes the
 	// signatures of all disks that MAAS lists. Default: the machine is given back.
 	// +optional
@@ -819,7 +819,8 @@ type MaasMachineStatus struct {
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
 
 	// conditions are Ready (the summary), MachineDeployed, Paused, for control planes DNSAttached, for bare metal
-	// HardwareHealthy, and for LXD VMs LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed.
+	// HardwareHealthy, for LXD VMs LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed, and, only while
+	// it is False, NodeJoined.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -52,7 +52,7 @@ type MachineCounts struct {
 	// +optional
 	Ready int32 `json:"ready"`
 
-	// inUse are machines that somebody has, also while they are deployed or released.
+	// inUse are machines that a user of MAAS has, also while they are deployed or released.
 	// +optional
 	InUse int32 `json:"inUse"`
 

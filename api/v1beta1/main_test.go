@@ -10,12 +10,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/apiserver"
 )
 
 // crds is where the generated CRDs are; the chart installs the same files.
@@ -34,26 +31,11 @@ func TestMain(m *testing.M) {
 }
 
 func runWithAPIServer(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "capmaas-api-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Not envtest, whose processes stay when a test panics.
-	server, err := controlplane.Start(context.Background(), controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
+	server, err := apiserver.Start(context.Background(), apiserver.Options{Root: filepath.Join("..", "..")})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	if _, err := envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{Paths: []string{crds}, ErrorIfPathMissing: true}); err != nil {
-		return 0, fmt.Errorf("installing our CRDs: %w", err)
-	}
-
-	if err := infrav1.AddToScheme(scheme.Scheme); err != nil {
-		return 0, err
-	}
-	if api, err = client.New(server.RESTConfig(), client.Options{Scheme: scheme.Scheme}); err != nil {
-		return 0, err
-	}
+	api = server.Client
 	return m.Run(), nil
 }

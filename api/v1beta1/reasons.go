@@ -11,14 +11,16 @@ const (
 	// CredentialsInvalidReason: there are no credentials; or MAAS returns 401 for the key; or the endpoint is another
 	// MAAS than the one with the cluster's machines; or the key is new, and MAAS shows nothing of the cluster to it; or
 	// the namespace may not use the manager's own credentials (`maas.namespaces`); or the LXDHost that has the VM is
-	// for another MAAS, or it is not known for which.
+	// for another MAAS, or it is not known for which; or it leads to another LXD, or project, than the one with the VM.
 	//   - Provider: changes nothing in any MAAS. Checks again about once a minute, so a corrected Secret needs no
 	//     restart. A running machine is Unknown, not False.
 	//   - You: correct the Secret that the message names: that of `spec.credentialsRef` (keys `endpoint`, `apiKey`,
 	//     `caBundle`), of an LXDHost's `spec.maasCredentialsRef`, or the manager's own (`maas-credentials`, and the
 	//     ConfigMap `capmaas-config`). Test a key with `capmaasctl check maas`. For another MAAS see [machine
 	//     states](machine-states.md#credentials-that-lead-to-another-maas). A Secret that was deleted while clusters
-	//     use it [stays](troubleshooting.md#a-deletion-hangs), and works.
+	//     use it [stays](troubleshooting.md#a-deletion-hangs), and works. If the message is about
+	//     `spec.serverCertificate` or `spec.project`, put the former one back: [its
+	//     LXD](lxdhost-objects.md#adding-a-direct-host).
 	CredentialsInvalidReason = "CredentialsInvalid"
 
 	// EndpointInvalidReason: a server responds at the endpoint of the credentials, and has no API of MAAS there: most
@@ -47,8 +49,8 @@ const (
 	// OwnerIDLostReason: the annotation `capmaas.io/owner-id` of the MaasCluster is gone, or is not the one that its
 	// machines were acquired with. `kubectl replace`, Argo CD with `Replace=true`, or a person did that; the chart's
 	// [policy](security.md#tenants) refuses it.
-	//   - Provider: makes no new id, and holds everything: nothing is replaced, given back or let go. Running machines
-	//     are Unknown, not False.
+	//   - Provider: makes no new id, and holds everything: nothing is replaced or given back, and no finalizer
+	//     removed. Running machines are Unknown, not False.
 	//   - You: restore the annotation to the value in the message: each MaasMachine has it in an annotation of the same
 	//     name, and MAAS in the workload annotation `capmaas-owner` of the machines.
 	OwnerIDLostReason = "OwnerIDLost"
@@ -80,18 +82,20 @@ const (
 
 	// LXDUnavailableReason: the LXD of a direct host does not respond, or has not finished what it was asked for, or the
 	// outcome of a request is unknown because its response was lost. The message has the host, what was being done, and
-	// what LXD waits for, as far as it tells.
+	// what LXD waits for, as far as it says.
 	//   - Provider: leaves running machines as they are. After a lost response, it looks for the effect of the call on
 	//     the host, and repeats nothing before the settle time is over, as with [MAAS](#maasunavailable).
 	//   - You: `kubectl describe lxdhost NAME`; on the host, `lxc operation list --all-projects` and LXD's log
 	//     (`journalctl -u snap.lxd.daemon`) show what it is busy with.
 	LXDUnavailableReason = "LXDUnavailable"
 
-	// MAASRefusedReason: MAAS responds, but refuses. The message is MAAS's own: a locked machine, a key without [the
-	// right](security.md#the-least-key) (403), a subnet without a free address, a reserved IP that the machine can't
-	// have, a BMC that no rack controller reaches.
+	// MAASRefusedReason: MAAS responds, but refuses. The message is MAAS's own: a locked machine (403), a subnet
+	// without a free address, a reserved IP that the machine can't have, a BMC that no rack controller reaches, a server
+	// on no network.
 	//   - Provider: retries every 30 seconds to a minute, and not sooner when something else wakes the object. Bare
-	//     metal that waits for a person is [given back for now](#givenbackfornow) after 15 minutes.
+	//     metal that waits for a person is [given back for now](#givenbackfornow) after 15 minutes. A server whose
+	//     deployment is refused for its own network, disks or BMC is a failure (`status.failureReason`), and for half an
+	//     hour no other Machine gets it.
 	//   - You: follow the message. Without an address: free some in MAAS, or make the subnet or its ranges wider. With a
 	//     reserved IP: link the interface to its subnet, or delete the reservation. Without a way to the BMC: check the
 	//     rack controllers and the machine's power parameters.
@@ -115,10 +119,17 @@ const (
 	//   - You: check the MaasCluster's conditions. If the message names a label, give it to the MaasCluster; if it says
 	//     only that the MAAS is not recorded, read [the manager's log](troubleshooting.md#the-managers-log). On an
 	//     externally managed MaasCluster, set what the message names, or remove the annotation
-	//     `cluster.x-k8s.io/managed-by` ([how](concepts.md#a-maascluster-that-something-else-manages)). If somebody
+	//     `cluster.x-k8s.io/managed-by` ([how](concepts.md#a-maascluster-that-something-else-manages)). If a person
 	//     removed the MaasCluster by force, give the machine back in MAAS yourself; only then remove the finalizer
 	//     `infrastructure.cluster.x-k8s.io/maasmachine`.
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructure"
+
+	// WaitingForOwnerReason: no Cluster owns the MaasCluster, or no Machine the MaasMachine. Cluster API makes the one
+	// that names it in `spec.infrastructureRef` its owner.
+	//   - Provider: does nothing for it.
+	//   - You: if it lasts, compare the names: does `spec.infrastructureRef` of the Cluster or Machine name this object,
+	//     in this namespace? Does Cluster API run? Delete an object that nothing should use.
+	WaitingForOwnerReason = "WaitingForOwner"
 
 	// WaitingForBootstrapDataReason: there is no bootstrap data Secret. All control planes but the first wait for the
 	// first one to run. Or the Machine names a Secret that does not exist, or has no data; the message has its name.
@@ -127,6 +138,13 @@ const (
 	//     names a Secret: create it, or delete the Machine.
 	WaitingForBootstrapDataReason = "WaitingForBootstrapData"
 
+	// BootstrapFormatNotSupportedReason: the bootstrap data Secret has another `format` than cloud-config, for example
+	// ignition; the message has its name. The machines of MAAS and LXD read cloud-config only.
+	//   - Provider: takes no machine, and asks MAAS for none.
+	//   - You: set the format in the template of the bootstrap configuration (`spec.format` of a KubeadmConfig), so that
+	//     the machine is replaced.
+	BootstrapFormatNotSupportedReason = "BootstrapFormatNotSupported"
+
 	// AdministratorNeededReason: MAAS, up to 3.7, lets only administrators do what the spec needs, and the user of the
 	// API key is none. The message names the user, and what needs one: a VM, `spec.interfaces`, `spec.storage`, a
 	// static address, or, on a MaasCluster, a name in MAAS's DNS.
@@ -134,12 +152,13 @@ const (
 	//     in the manager's credentials.
 	AdministratorNeededReason = "AdministratorNeeded"
 
-	// EntitlementMissingReason: MAAS is 3.8 or newer, and no group of the key's user has an entitlement that the spec
-	// needs. The message names the field or the host, the entitlement, and whether it must be for a resource pool or
-	// for all of MAAS.
-	//   - You: give a group of the user the entitlement ([what each use needs](security.md#the-least-key)), or use
-	//     another key. If the key is for one resource pool, name that in `spec.resourcePool`. `capmaasctl check maas`
-	//     prints all that the key may.
+	// EntitlementMissingReason: MAAS forbids the API key's user a call that not everybody may make. From 3.8 on, no group
+	// of the user has the entitlement for it; before, the user is no administrator. The message names the call, [what it
+	// is for](security.md#the-least-key), the entitlement, and whether it must be for a resource pool or for all of MAAS.
+	//   - Provider: tries again each minute. Bare metal that it has by then is [given back for now](#givenbackfornow)
+	//     after 15 minutes.
+	//   - You: give a group of the user the entitlement, or use another key. If the key is for one resource pool, name
+	//     that in `spec.resourcePool`. A machine that is locked in MAAS is refused in the same way: unlock it.
 	EntitlementMissingReason = "EntitlementMissing"
 
 	// TagNotFoundReason: MAAS has no tag of a name in `spec.tags`. It would refuse to allocate a machine.
@@ -199,8 +218,9 @@ const (
 	//   - You: name another machine, or change the request.
 	MachineDoesNotFitReason = "MachineDoesNotFit"
 
-	// NoHostAvailableReason: no host can take the VM. The message counts the causes: "3 host(s): 2 out of memory
-	// (host-a1, host-a2), 1 not in zone rack-a (host-b1)".
+	// NoHostAvailableReason: no host can take the VM. The message counts the causes, with the field that each is about:
+	// "3 host(s): 2 out of memory (host-a1, host-a2), as spec.minMemory is 8192 MiB, and at most 4096 are free on one, 1
+	// not in zone rack-a (host-b1), which is the failure domain".
 	//   - Provider: retries every 30 seconds.
 	//   - You: find each phrase in [the filters](placement.md#hosts-what-filters). Add a host, free room, raise the
 	//     over-commit of the host, or change the template.
@@ -254,14 +274,14 @@ const (
 	IPPoolKindUnknownReason = "IPPoolKindUnknown"
 
 	// IPAddressClaimNotOursReason: an IPAddressClaim with the MaasMachine's name exists and belongs to something else.
-	//   - You: delete the claim if nobody needs it, else the Machine: the next one has another name.
+	//   - You: delete the claim if nothing needs it, else the Machine: the next one has another name.
 	IPAddressClaimNotOursReason = "IPAddressClaimNotOurs"
 
 	// StaticIPInUseReason: something in MAAS has the address: a machine, a device, a reservation, or what MAAS has seen
-	// in the network.
-	//   - Provider: checks again about once a minute.
-	//   - You: the subnet's page in MAAS shows who has it. In a rollout with a fixed `staticIP` it is the old machine:
-	//     change the address with the rollout, or use a pool.
+	// in the network; or another MaasMachine is to have it. The message names it.
+	//   - Provider: takes no machine for it. Checks again about once a minute.
+	//   - You: free the address there, or use another one. In a rollout with a fixed `staticIP` it is the old machine's:
+	//     change the address with the rollout. For several machines use a pool (`staticIPPoolRef`).
 	StaticIPInUseReason = "StaticIPInUse"
 
 	// StaticIPOutsideSubnetsReason: MAAS has no subnet with the address, or the device for it names another subnet.
@@ -289,7 +309,7 @@ const (
 	// to deploy it ([MAASRefused](#maasrefused)), or its bootstrap Secret is gone. The event of this name has the
 	// reason.
 	//   - Provider: has given the machine back as it was, with its disks erased as `spec.release` says if its
-	//     deployment had begun. If it is free 15 minutes later, it is claimed again; if somebody else has it, the
+	//     deployment had begun. If it is free 15 minutes later, it is claimed again; if another user has it, the
 	//     reason is [MachineNotOurs](#machinenotours). A VM is not given back.
 	//   - You: do what the event says, or delete the Machine: its successor gets any machine that fits.
 	GivenBackForNowReason = "GivenBackForNow"
@@ -324,6 +344,12 @@ const (
 	//   - You: read the machine's events and its installation output in MAAS; then delete the Machine. See [the machine
 	//     does not boot](troubleshooting.md#the-machine-does-not-boot).
 	DeployFailedReason = "DeployFailed"
+
+	// SwitchedByHandReason: the machine's power type is manual: MAAS accepts each call that would switch it, and does
+	// nothing. A deployment begins when a person switches it on, and a released machine runs on with what was deployed. It
+	// is the reason of an event, not of a condition.
+	//   - You: switch it, or exclude such machines with a tag in MAAS and `notTags`.
+	SwitchedByHandReason = "SwitchedByHand"
 
 	// DeployTimedOutReason: the deployment takes longer than [`--deploy-timeout`](machine-states.md#deadlines), or the
 	// machine is Deployed and MAAS shows no address for it. It goes on if MAAS finishes after all.
@@ -360,11 +386,11 @@ const (
 	//     value) on the MaasCluster, and remove it when they have been replaced.
 	MachinesVanishedReason = "MachinesVanished"
 
-	// MachineReleasedReason: somebody released the machine in MAAS after it had run.
+	// MachineReleasedReason: a person released the machine in MAAS after it had run.
 	//   - You: delete the Machine, and find out who: `maas admin events query hostname=HOSTNAME`.
 	MachineReleasedReason = "MachineReleased"
 
-	// MachineBrokenReason: somebody marked the machine broken, which releases it in MAAS: it is no longer ours.
+	// MachineBrokenReason: a person marked the machine broken, which releases it in MAAS: it is no longer ours.
 	//   - You: delete the Machine; repair the machine and mark it fixed in MAAS.
 	MachineBrokenReason = "MachineBroken"
 
@@ -372,7 +398,7 @@ const (
 	//   - You: delete the Machine.
 	MachineRetiredReason = "MachineRetired"
 
-	// MachineReservedReason: somebody reserved the machine in MAAS.
+	// MachineReservedReason: a person reserved the machine in MAAS.
 	//   - You: release it in MAAS; then delete the Machine.
 	MachineReservedReason = "MachineReserved"
 
@@ -381,7 +407,7 @@ const (
 	//   - You: unlock it in MAAS.
 	MachineLockedReason = "MachineLocked"
 
-	// RescueModeReason: the machine is in rescue mode, or entering or leaving it. Somebody may be saving data.
+	// RescueModeReason: the machine is in rescue mode, or entering or leaving it. A person may be saving data.
 	//   - You: exit rescue mode in MAAS.
 	RescueModeReason = "RescueMode"
 
@@ -422,11 +448,25 @@ const (
 	//   - Provider: does not give the ID to a second Node, and tries again every few minutes.
 	//   - You: delete the Node that the event names if its machine is gone. Otherwise replace this Machine.
 	ProviderIDTakenReason = "ProviderIDTaken"
+
+	// FormerNodeReason: the Node with the machine's name is being deleted, or is older than this deployment, and no
+	// kubelet of it has reported there: it was left when the server was another user's, or is held by a finalizer.
+	//   - Provider: leaves that Node alone. When the machine's own one is there, it gets its provider ID and labels at
+	//     once.
+	//   - You: have what holds the Node let it go, or delete it. A kubelet that has started by then registers its Node at
+	//     its next start: restart it.
+	FormerNodeReason = "FormerNode"
+
+	// NodeGoneReason: the machine's Node was deleted in the workload cluster, and its machine runs. A kubelet registers
+	// its Node only when it starts.
+	//   - Provider: gives the Node its provider ID and labels again when it is registered.
+	//   - You: restart the kubelet, or delete the Machine. A MachineHealthCheck does so by itself.
+	NodeGoneReason = "NodeGone"
 )
 
 // # Giving a machine back
 const (
-	// EraseFailedReason: MAAS could not erase the disks. (Before a deletion: somebody else released the machine, and
+	// EraseFailedReason: MAAS could not erase the disks. (Before a deletion: another user released the machine, and
 	// that failed.)
 	//   - Provider: keeps the machine. Retries [with backoff](giving-back.md#when-it-fails) up to an hour, and at once
 	//     when `spec.release.erase` changes.
@@ -481,7 +521,7 @@ const (
 	// VMHostUnclearReason: the machine is a VM host and is being deleted, but it is uncertain which VM host of MAAS
 	// runs on it, and so whether VMs live there: MAAS shows none on the machine, although its Node is one, or was one
 	// and can't be read; or one whose address or certificate says otherwise.
-	//   - Provider: the initializer registers a VM host that somebody removed, [while LXD has no
+	//   - Provider: the initializer registers a VM host that a person removed, [while LXD has no
 	//     VMs](host-clusters.md#vms-that-maas-does-not-know). The machine is neither switched off nor released.
 	//   - You: follow the message. If MAAS confuses machines, interfaces of the nodes share a MAC address, as with
 	//     [Calico](host-clusters.md#the-network-plugin).
@@ -495,7 +535,7 @@ const (
 	//     read`.
 	DomainNotFoundReason = "DomainNotFound"
 
-	// DomainNotAuthoritativeReason: MAAS has `spec.dnsDomain`, and is not authoritative for it: its DNS answers for no
+	// DomainNotAuthoritativeReason: MAAS has `spec.dnsDomain`, and is not authoritative for it: its DNS serves no
 	// name there. Terraform's `maas_dns_domain` makes such domains by default.
 	//   - You: make it authoritative (`maas admin domain update NAME authoritative=true`), or name another domain.
 	DomainNotAuthoritativeReason = "DomainNotAuthoritative"
@@ -509,7 +549,7 @@ const (
 	ZonesNotFoundReason = "ZonesNotFound"
 
 	// VirtualIPInUseReason: something else has the address of `spec.virtualIP`. If the cluster has its endpoint
-	// already, somebody released the address in MAAS, and something took it.
+	// already, the address was released in MAAS, and something took it.
 	//   - Provider: checks again once a minute; never releases reservations of others.
 	//   - You: free it in MAAS, or use another one while the cluster has no endpoint yet.
 	VirtualIPInUseReason = "VirtualIPInUse"
@@ -629,8 +669,8 @@ const (
 	//   - You: switch it on, or repair it.
 	HostNotRunningReason = "HostNotRunning"
 
-	// EvacuationNotEnabledReason: somebody wants the host empty (`spec.evacuate`), or it is being deleted, and the
-	// manager has no right to replace Machines.
+	// EvacuationNotEnabledReason: the host is to be empty (`spec.evacuate`), or is being deleted, and the manager
+	// has no right to replace Machines.
 	//   - You: set the chart's value `evacuation.enabled` to true
 	//     ([maintenance](maintenance.md#once-let-the-manager-replace-machines)); or delete the Machines yourself.
 	EvacuationNotEnabledReason = "EvacuationNotEnabled"
@@ -640,7 +680,7 @@ const (
 	//   - You: nothing, or what the message says of a VM that is kept.
 	VMsLeftReason = "VMsLeft"
 
-	// VMsHeldReason: the VMs that are left on a host that is to be empty do not leave unless somebody does something.
+	// VMsHeldReason: the VMs that are left on a host that is to be empty do not leave unless a person does something.
 	// The message has each with its reason.
 	//   - Provider: looks again every 15 s, and goes on as soon as it can.
 	//   - You: do what the message says ([what does not leave](maintenance.md#what-does-not-leave)).
@@ -771,11 +811,11 @@ const (
 	// ThroughMAASReason: MAAS has certificates of its own for its VM hosts.
 	ThroughMAASReason = "ThroughMAAS"
 
-	// UnschedulableReason: somebody keeps new VMs off the LXDHost with `spec.unschedulable`.
+	// UnschedulableReason: a person keeps new VMs off the LXDHost with `spec.unschedulable`.
 	//   - If it stays: [keeping VMs off](lxdhost-objects.md#keeping-vms-off-a-host)
 	UnschedulableReason = "Unschedulable"
 
-	// EvacuateReason: somebody empties the LXDHost with `spec.evacuate`.
+	// EvacuateReason: a person empties the LXDHost with `spec.evacuate`.
 	//   - If it stays: [maintenance](maintenance.md)
 	EvacuateReason = "Evacuate"
 

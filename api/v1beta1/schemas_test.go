@@ -23,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -181,7 +180,7 @@ func someValues(r *rand.Rand) []any {
 func TestGoReadsWhatTheSchemasTake(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same in each run
 	values := someValues(r)
-	types := scheme.Scheme.KnownTypes(infrav1.GroupVersion)
+	types := api.Scheme().KnownTypes(infrav1.GroupVersion)
 	taken := map[string]int{}
 	for _, crd := range generated(t) {
 		kind := types[crd.Spec.Names.Kind]

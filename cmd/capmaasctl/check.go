@@ -17,8 +17,10 @@ import (
 
 func checkMAASCommand() command {
 	return command{
-		use: "maas", short: "Check MAAS, its version, the API key's rights, and what clusters need",
-		long: `With --test-vm-host it checks the registration of the node --node-ip, too. It changes nothing.
+		use: "maas", short: "Check MAAS, its version, the API key, and what clusters need",
+		long: `It says where URL and key are from unless flags give both, and checks those of the manager, too, if
+a management cluster has one. With --test-vm-host it checks the registration of the node
+--node-ip, too. It changes nothing.
 Also called as maas-test.`,
 		example: `check maas
 check maas --maas-endpoint=http://maas.example.com:5240/MAAS --maas-api-key-file=key --dns-domain=maas
@@ -31,8 +33,8 @@ check maas --test-vm-host --node-ip=10.77.0.21`,
 			o.addVMHostFlags(fs)
 		},
 		complete: func(o *options, fs *pflag.FlagSet) { o.completeVMHost(fs, o.testVMHost) },
-		find: func(ctx context.Context, o options, _ surroundings) result {
-			return newReport("check maas", checkMAAS(ctx, o), false, false)
+		find: func(ctx context.Context, o options, s surroundings) result {
+			return newReport("check maas", checkMAAS(ctx, o, s), false, false)
 		},
 	}
 }
@@ -122,10 +124,10 @@ func (o *options) completeVMHost(flags *pflag.FlagSet, wanted bool) {
 	case wanted && o.nodeIP == "":
 		o.wrong("--node-ip is missing: the address that MAAS reaches the node's LXD at")
 	case o.nodeIP != "" && err != nil:
-		o.wrong("--node-ip: %q is no IP address such as 10.77.0.21", o.nodeIP)
+		o.wrong("--node-ip: %q is not an IP address such as 10.77.0.21", o.nodeIP)
 	}
 	if o.port == 0 {
-		o.wrong("--port: 0 is no port: LXD's is 8443")
+		o.wrong("--port: 0 is not a port: LXD's is 8443")
 	}
 	if o.project == "" {
 		o.wrong("--project: it is empty: LXD's own is default")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // program is one run of capmaasctl.
@@ -44,6 +45,8 @@ type command struct {
 	byDefault func(*options)
 	// flags are those that only this command has, or that need more than a word above.
 	flags func(*options, *pflag.FlagSet)
+	// names are what the next operand may be, for the shell: words, or the names of objects like this one.
+	names func(operands []string) ([]string, client.Object)
 	// complete checks the options, and completes them.
 	complete func(o *options, flags *pflag.FlagSet)
 
@@ -135,13 +138,9 @@ func wrongFlag(_ *cobra.Command, err error) error {
 
 // family returns a command that only has others below it.
 func (p *program) family(group, word, short string, members ...command) *cobra.Command {
-	// Args refuses all.
-	c := &cobra.Command{Short: short, GroupID: group, DisableFlagsInUseLine: true, Run: func(*cobra.Command, []string) {}}
-	c.Args = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return errors.New("a command is missing")
-		}
-		return cobra.NoArgs(c, args)
+	c := &cobra.Command{
+		Short: short, GroupID: group, DisableFlagsInUseLine: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("a command is missing") },
 	}
 	var names []string
 	for _, member := range members {
@@ -170,22 +169,11 @@ func (p *program) single(group string, d command, below ...command) *cobra.Comma
 	}
 	this.options.addFlags(c.Flags(), d)
 	p.doers[c] = this
-	completeWords(c, d)
+	p.completeWords(c, d)
 	for _, other := range below {
 		c.AddCommand(p.single("", other))
 	}
 	return c
-}
-
-// completeWords tells the shell what may stand in the command line: formats, files, or nothing that it could know.
-func completeWords(c *cobra.Command, d command) {
-	if !strings.Contains(d.use, "FILE") {
-		c.ValidArgsFunction = cobra.NoFileCompletions
-	}
-	if d.find != nil {
-		// The flag is there.
-		_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	}
 }
 
 // do checks the options, and does what the command is for.

@@ -111,7 +111,7 @@ func (o *options) connect(ctx context.Context, c command) (err error) {
 		return nil
 	}
 	if o.maas.Endpoint == "" {
-		config, err := managersMAAS(ctx, o.cluster)
+		config, from, err := managersMAAS(ctx, o.cluster)
 		if guard.Is[*noMAASError](err) && (c.asksClusters || o.image.cluster != "") {
 			return nil // Its clusters have credentials of their own.
 		}
@@ -121,29 +121,54 @@ func (o *options) connect(ctx context.Context, c command) (err error) {
 		if len(o.maas.CABundle) > 0 {
 			config.CABundle = o.maas.CABundle
 		}
-		o.maas = config
+		o.maas, o.maasFrom = config, from
 	}
 	o.region, err = maas.NewClient(o.maas)
 	return err
 }
 
-// noMAASError means that the management cluster does not tell one MAAS.
+// noMAASError means that the management cluster does not name exactly one MAAS.
 type noMAASError struct{ problem string }
 
 const giveMAAS = "give --maas-endpoint and --maas-api-key-file"
 
 func (e *noMAASError) Error() string { return e.problem + ": " + giveMAAS }
 
-// managersMAAS returns the URL and the key of the manager in the management cluster, which its pods mount.
-func managersMAAS(ctx context.Context, reader client.Reader) (maas.Config, error) {
+// managerLabels are those of the manager's Deployment.
+var managerLabels = client.MatchingLabels{"cluster.x-k8s.io/provider": "infrastructure-maas",
+	"control-plane": "controller-manager"}
+
+// noManager says that no manager runs that would do something for objects; "" if one does, or that may not be read.
+func noManager(ctx context.Context, reader client.Reader) string {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	managers := &appsv1.DeploymentList{}
-	labels := client.MatchingLabels{"cluster.x-k8s.io/provider": "infrastructure-maas",
-		"control-plane": "controller-manager"}
-	if err := reader.List(ctx, managers, labels); err != nil {
-		return maas.Config{}, fmt.Errorf("looking for the manager, whose MAAS is meant without --maas-endpoint: %w", err)
+	if err := reader.List(ctx, managers, managerLabels); err != nil {
+		return ""
+	}
+	names := []string{}
+	for i := range managers.Items {
+		m := &managers.Items[i]
+		if m.Status.AvailableReplicas > 0 {
+			return ""
+		}
+		names = append(names, m.Namespace+"/"+m.Name)
+	}
+	if len(names) == 0 {
+		return "no manager of this provider runs: it has no Deployment in this management cluster"
+	}
+	return "no manager of this provider runs: no replica of Deployment " + strings.Join(names, ", ") + " is available"
+}
+
+// managersMAAS returns the URL and the key of the manager in the management cluster, which its pods mount, and whose
+// they are.
+func managersMAAS(ctx context.Context, reader client.Reader) (_ maas.Config, from string, _ error) {
+	managers := &appsv1.DeploymentList{}
+	if err := reader.List(ctx, managers, managerLabels); err != nil {
+		return maas.Config{}, "", fmt.Errorf("looking for the manager, whose MAAS is meant without --maas-endpoint: %w", err)
 	}
 	if len(managers.Items) != 1 {
-		return maas.Config{}, &noMAASError{fmt.Sprintf("the management cluster has %d managers of this provider",
+		return maas.Config{}, "", &noMAASError{fmt.Sprintf("the management cluster has %d managers of this provider",
 			len(managers.Items))}
 	}
 	manager := &managers.Items[0]
@@ -157,7 +182,8 @@ func managersMAAS(ctx context.Context, reader client.Reader) (maas.Config, error
 			err = reader.Get(ctx, client.ObjectKey{Namespace: manager.Namespace, Name: volume.Secret.SecretName}, secret)
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
-			return maas.Config{}, fmt.Errorf("reading the MAAS of the manager %s/%s: %w", manager.Namespace, manager.Name, err)
+			return maas.Config{}, "", fmt.Errorf("reading the MAAS of the manager %s/%s: %w", manager.Namespace,
+				manager.Name, err)
 		}
 	}
 	found := maas.Config{
@@ -165,8 +191,10 @@ func managersMAAS(ctx context.Context, reader client.Reader) (maas.Config, error
 		CABundle: secret.Data["caBundle"],
 	}
 	if found.Endpoint == "" || found.APIKey == "" {
-		return maas.Config{}, &noMAASError{fmt.Sprintf("the manager %s/%s has no MAAS of its own", manager.Namespace,
+		return maas.Config{}, "", &noMAASError{fmt.Sprintf("the manager %s/%s has no MAAS of its own", manager.Namespace,
 			manager.Name)}
 	}
-	return found, found.Validate()
+	from = fmt.Sprintf("those of the manager, %s/%s (ConfigMap %s, Secret %s)", manager.Namespace, manager.Name,
+		config.Name, secret.Name)
+	return found, from, nil
 }

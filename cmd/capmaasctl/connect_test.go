@@ -75,6 +75,48 @@ func (k *kubernetes) checkResultsWithoutMAAS(t *testing.T) {
 	}
 }
 
+// check maas says where URL and key are from, and whether the manager's are good where others are given.
+func (k *kubernetes) checkTellsOfTheManager(t *testing.T, url string, key *corev1.Secret) {
+	t.Helper()
+	const manager = "one/capmaas-controller-manager"
+	setKey := func(to string) {
+		t.Helper()
+		key.Data = map[string][]byte{"apiKey": []byte(to)}
+		if err := k.client.Update(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name, given, managers string
+		source, line          string
+		state                 state
+	}{
+		{"the manager's", "", adminKey, manager, "", ""},
+		{"the same", adminKey, adminKey, "$MAAS_ENDPOINT", manager, stateOK},
+		{"another user's", plainKey, adminKey, "$MAAS_API_KEY", "belongs to", stateOK},
+		{"and the manager's is wrong", adminKey, "nobody:token:wrong", "$MAAS_API_KEY", manager, stateFailed},
+		{"and the manager's is malformed", adminKey, "nobody", "$MAAS_API_KEY", manager, stateFailed},
+	} {
+		setKey(tc.managers)
+		env := []string{"KUBECONFIG=" + k.kubeconfig}
+		if tc.given != "" {
+			env = append(env, "MAAS_ENDPOINT="+url, "MAAS_API_KEY="+tc.given)
+		}
+		r := decode(t, call(t, "", env, "capmaasctl", "check", "maas", "-o=json"))
+		source, line := r.line("source"), r.line("manager")
+		if source.State != stateOK || !strings.Contains(source.Found, tc.source) {
+			t.Errorf("%s: the source is %+v, want %s", tc.name, source, tc.source)
+		}
+		if line.State != tc.state || !strings.Contains(line.Found, tc.line) || (tc.state == stateFailed) != (line.Remedy != "") {
+			t.Errorf("%s: of the manager it says %+v, want %s, and %q", tc.name, line, tc.state, tc.line)
+		}
+		if tc.state == stateFailed && r.OK {
+			t.Errorf("%s: all is well", tc.name)
+		}
+	}
+	setKey(adminKey)
+}
+
 // Where no MAAS is given, it is that of the manager in the management cluster, as the chart installs it.
 func TestMAASOfTheManager(t *testing.T) {
 	k := newKubernetes(t)
@@ -108,6 +150,7 @@ func TestMAASOfTheManager(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != exitOK || !r.OK {
 		t.Errorf("%+v (%v)", got, err)
 	}
+	k.checkTellsOfTheManager(t, b.url, key)
 	fails("a URL without a key", list("MAAS_ENDPOINT="+b.url), exitUsage, "API key")
 	fails("a key without a URL", list("MAAS_API_KEY="+adminKey), exitUsage, "--maas-endpoint")
 	fails("no certificate", call(t, "", []string{"KUBECONFIG=" + k.kubeconfig}, "capmaasctl", "machines", "list", "--maas-ca-file="+k.kubeconfig), exitUsage, "--maas-ca-file")

@@ -62,6 +62,10 @@ func convertManifests(_ context.Context, o options, s surroundings) int {
 			fmt.Fprintf(s.err, "reading %s: %v\n", name, err)
 			return exitFailed
 		}
+		if len(bytes.TrimSpace(input)) == 0 {
+			fmt.Fprintf(s.err, "Nothing was written: %s is empty: give the manifests of a cluster.\n", readable(name))
+			return exitFailed
+		}
 		result := convert.Convert(input)
 		for _, finding := range result.Findings {
 			fmt.Fprintf(s.err, "%s:%d: %s\n", name, finding.Line, finding)
@@ -96,6 +100,14 @@ func join(output *bytes.Buffer, documents []byte) {
 		}
 	}
 	output.Write(documents)
+}
+
+// readable is how a person calls what is read.
+func readable(name string) string {
+	if name == standard {
+		return "the standard input"
+	}
+	return name
 }
 
 func readManifest(name string, in io.Reader) ([]byte, error) {

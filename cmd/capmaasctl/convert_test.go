@@ -40,7 +40,6 @@ func TestConvertReadsStandardInputAndFiles(t *testing.T) {
 		"standard input by name": {oldCluster, []string{"-f", "-", "--output-file", "-"}, newCluster},
 		"a file":                 {"", []string{"--filename", first}, newCluster},
 		"several files":          {"---\n" + other, []string{"-f", second, "-f", first, "-f", "-"}, other + "---\n" + newCluster + "---\n" + other},
-		"nothing":                {"", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := convertWith(t, tc.stdin, tc.args...)
@@ -76,6 +75,8 @@ func TestConvertWritesAllOrNothing(t *testing.T) {
 		"an error, and loss is allowed": {bad, []string{"--allow-loss"}, exitFailed, "spec.domain"},
 		"a loss":                        {lossy, nil, exitFailed, "-:4: loss: MaasCluster c: spec.lxdConfig.zone:"},
 		"a loss that is allowed":        {lossy, []string{"--allow-loss"}, exitOK, "spec.lxdConfig.zone"},
+		"nothing":                       {" \n", nil, exitFailed, "the standard input is empty"},
+		"a file of nothing":             {"", []string{"-f", write(t, "nothing", "")}, exitFailed, "nothing is empty"},
 		"a file that is not there":      {"", []string{"-f", filepath.Join(t.TempDir(), "none")}, exitFailed, "none"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
@@ -31,12 +31,14 @@ func explainCommand() command {
 	return command{
 		use: "explain KIND NAME", short: "Tell what an object waits for, and what comes next",
 		long: "KIND is " + strings.Join(kindNames(), ", ") + ", or what kubectl takes for them;\n" +
+			"or cluster or machine: then it is the MaasCluster or MaasMachine of that.\n" +
 			"NAME is NAME or NAMESPACE/NAME. It also tells what was asked of MAAS, which is in\n" +
 			"the annotation " + infrav1.RecordAnnotation + ", and changes nothing.",
 		example: "explain maasmachine my-cluster-md-0-x7k2p --namespace=default\n" +
 			"explain lxdhost capmaas-system/lxd-a -o yaml",
 		page:         "troubleshooting.md",
 		needsCluster: true, inNamespace: true, hasTimeout: true,
+		names: namesToExplain,
 		complete: func(o *options, fs *pflag.FlagSet) {
 			if o.object = strings.ToLower(fs.Arg(0)); kindNamed(o.object) == nil {
 				o.wrong("KIND: %q is none of %s", fs.Arg(0), strings.Join(kindNames(), ", "))
@@ -45,6 +47,21 @@ func explainCommand() command {
 		},
 		find: explainObject,
 	}
+}
+
+// namesToExplain are the kinds, then the objects of the kind.
+func namesToExplain(operands []string) ([]string, client.Object) {
+	if len(operands) == 0 {
+		return append(kindNames(), "cluster", "machine"), nil
+	}
+	k := kindNamed(strings.ToLower(operands[0]))
+	switch {
+	case k == nil || len(operands) > 1:
+		return nil, nil
+	case slices.Contains(k.users, strings.ToLower(operands[0])):
+		return nil, k.user()
+	}
+	return nil, k.empty()
 }
 
 // withConditions is an object of ours.
@@ -56,6 +73,9 @@ type withConditions interface {
 // kind is a kind that can be explained.
 type kind struct {
 	names []string // the first is its name, the others are those that kubectl takes, too
+	// users are the names of Cluster API's kind whose infrastructure it is; none if it is no such.
+	users []string
+	user  func() client.Object
 	empty func() withConditions
 	// order returns the conditions that make up Ready, in the order in which they become true.
 	order func(withConditions) []string
@@ -69,11 +89,20 @@ type kind struct {
 
 var kinds = []kind{{
 	names: []string{"maasmachine", "maasmachines", "mm"},
+	users: []string{"machine", "machines", "ma"},
+	user:  func() client.Object { return &clusterv1.Machine{} },
 	empty: func() withConditions { return &infrav1.MaasMachine{} },
 	order: func(o withConditions) []string {
 		_, isControlPlane := o.GetLabels()[clusterv1.MachineControlPlaneLabel]
-		return list.Where(maasmachine.Conditions(o.(*infrav1.MaasMachine)),
-			func(c string) bool { return isControlPlane || c != infrav1.DNSAttachedCondition })
+		return list.Where(life.Conditions(o.(*infrav1.MaasMachine)), func(c string) bool {
+			switch c {
+			case infrav1.DNSAttachedCondition:
+				return isControlPlane
+			case infrav1.NodeJoinedCondition: // It is only there while it is False.
+				return conditions.Has(o, c)
+			}
+			return true
+		})
 	},
 	facts: machineFacts,
 	after: func(o withConditions) []string {
@@ -90,6 +119,8 @@ var kinds = []kind{{
 	},
 }, {
 	names: []string{"maascluster", "maasclusters", "mc"},
+	users: []string{"cluster", "clusters", "cl"},
+	user:  func() client.Object { return &clusterv1.Cluster{} },
 	empty: func() withConditions { return &infrav1.MaasCluster{} },
 	order: func(o withConditions) []string {
 		ofHosts := o.(*infrav1.MaasCluster).Spec.LXDControlPlaneCluster
@@ -127,7 +158,7 @@ func kindNames() []string { return list.Each(kinds, func(k kind) string { return
 
 // kindNamed returns the kind that is called so, or nil.
 func kindNamed(name string) *kind {
-	return list.Find(kinds, func(k kind) bool { return slices.Contains(k.names, name) })
+	return list.Find(kinds, func(k kind) bool { return slices.Contains(k.names, name) || slices.Contains(k.users, name) })
 }
 
 func machineFacts(o withConditions) []fact {
@@ -172,14 +203,42 @@ func explainObject(ctx context.Context, o options, _ surroundings) result {
 	object := k.empty()
 	r := &explanation{Command: "explain", Kind: k.names[0], Namespace: o.subject.Namespace, Name: o.subject.Name,
 		Asked: []record.Entry{}, WaitsFor: []waiting{}, Next: []string{}}
-	err := elsewhere(ctx, o.cluster, o.cluster.Get(ctx, o.subject, object), object, o.subject)
+	key, err := k.subject(ctx, o)
 	if err == nil {
+		r.Namespace, r.Name = key.Namespace, key.Name
+		err = elsewhere(ctx, o.cluster, o.cluster.Get(ctx, key, object), object, key)
+	}
+	if err == nil {
+		r.Warning = noManager(ctx, o.cluster)
 		err = r.of(*k, object)
 	}
 	if err != nil {
 		r.Problem, r.Remedy = explainAll(err)
 	}
 	return r
+}
+
+// subject returns the object that is meant: one of Cluster API's is named, or ours.
+func (k *kind) subject(ctx context.Context, o options) (client.ObjectKey, error) {
+	if !slices.Contains(k.users, o.object) {
+		return o.subject, nil
+	}
+	user := k.user()
+	if err := o.cluster.Get(ctx, o.subject, user); err != nil {
+		return o.subject, elsewhere(ctx, o.cluster, err, user, o.subject)
+	}
+	ref := clusterv1.ContractVersionedObjectReference{}
+	switch user := user.(type) {
+	case *clusterv1.Cluster:
+		ref = user.Spec.InfrastructureRef
+	case *clusterv1.Machine:
+		ref = user.Spec.InfrastructureRef
+	}
+	if ref.APIGroup != infrav1.GroupVersion.Group || strings.ToLower(ref.Kind) != k.names[0] {
+		return o.subject, fmt.Errorf("spec.infrastructureRef of %s %s names no %s: see kubectl describe %s %s", k.users[0],
+			o.subject, k.names[0], k.users[0], o.subject.Name)
+	}
+	return client.ObjectKey{Namespace: o.subject.Namespace, Name: ref.Name}, nil
 }
 
 // of fills the explanation from an object. The error is that of record.EntriesOf.
@@ -231,7 +290,7 @@ func notTrue(object withConditions, order []string) (found []waiting) {
 		if isBad && !repeats {
 			reason := reasons.Of(c.Reason)
 			found = append(found, waiting{Condition: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message,
-				Means: reason.Means, Remedy: reason.You, Since: c.LastTransitionTime})
+				Means: reason.Means, Remedy: reason.You, IfItStays: reason.Stays, Since: c.LastTransitionTime})
 		}
 	}
 	return found
@@ -252,23 +311,26 @@ type waiting struct {
 	Status    metav1.ConditionStatus `json:"status"`
 	Reason    string                 `json:"reason"`
 	Message   string                 `json:"message"`
-	// Means and Remedy are of its reason, if it is one of ours.
-	Means  string `json:"means,omitempty"`
-	Remedy string `json:"remedy,omitempty"`
+	// Means and Remedy are of its reason, if it is one of ours; IfItStays is where to look if one of progress stays.
+	Means     string `json:"means,omitempty"`
+	Remedy    string `json:"remedy,omitempty"`
+	IfItStays string `json:"ifItStays,omitempty"`
 	// Since is when its status changed last; its reason may have changed later.
 	Since metav1.Time `json:"since"`
 }
 
 // explanation is the result of explain.
 type explanation struct {
-	Command   string       `json:"command"`
-	Kind      string       `json:"kind"`
-	Namespace string       `json:"namespace"`
-	Name      string       `json:"name"`
-	Ready     bool         `json:"ready"`
-	Deleting  *metav1.Time `json:"deleting,omitempty"` // since when
-	Facts     []fact       `json:"facts,omitempty"`
-	WaitsFor  []waiting    `json:"waitsFor"`
+	Command   string `json:"command"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Warning says that no manager runs: what the object says may be old.
+	Warning  string       `json:"warning,omitempty"`
+	Ready    bool         `json:"ready"`
+	Deleting *metav1.Time `json:"deleting,omitempty"` // since when
+	Facts    []fact       `json:"facts,omitempty"`
+	WaitsFor []waiting    `json:"waitsFor"`
 	// Asked is what its record has, in words.
 	Asked []record.Entry `json:"asked"`
 	// Next is what comes, in order, if nothing goes wrong.
@@ -294,6 +356,9 @@ func (r *explanation) text(w io.Writer) error {
 		fmt.Fprintf(w, "  %-14s %s\n", one.Name, one.Value)
 	}
 	r.trouble.text(w)
+	if r.Warning != "" {
+		fmt.Fprintf(w, "\nWarning: %s. Nothing is done for it, and what follows may be old.\n", r.Warning)
+	}
 	if r.Problem == "" {
 		r.textOfWaiting(w)
 	}
@@ -314,6 +379,10 @@ func (r *explanation) text(w io.Writer) error {
 
 // textOfWaiting writes each condition with its message below it, as messages are long.
 func (r *explanation) textOfWaiting(w io.Writer) {
+	if len(r.WaitsFor) == 0 && !r.Ready {
+		fmt.Fprintln(w, "\nIt says nothing of what it waits for: the manager has not looked at it yet.")
+		return
+	}
 	if len(r.WaitsFor) == 0 {
 		fmt.Fprintln(w, "\nIt waits for nothing.")
 		return
@@ -321,7 +390,9 @@ func (r *explanation) textOfWaiting(w io.Writer) {
 	fmt.Fprintln(w, "\nWaits for (more in docs/reasons.md):")
 	for _, c := range r.WaitsFor {
 		fmt.Fprintf(w, "  %-5s %s is %s: %s\n", ago(&c.Since), c.Condition, c.Status, c.Reason)
-		for _, line := range []struct{ head, words string }{{"", c.Message}, {"means: ", c.Means}, {"to do: ", c.Remedy}} {
+		for _, line := range []struct{ head, words string }{
+			{"", c.Message}, {"means: ", c.Means}, {"to do: ", c.Remedy}, {"if it stays: ", c.IfItStays},
+		} {
 			if line.words != "" {
 				fmt.Fprintf(w, "        %s%s\n", line.head, line.words)
 			}

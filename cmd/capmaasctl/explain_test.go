@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -12,18 +13,25 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
 	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 // began is when everything in these tests began; it is 90 seconds ago.
@@ -92,6 +100,7 @@ Waits for (more in docs/reasons.md):
   90s   MachineDeployed is False: Deploying
         machine mtqq4g is being deployed
         means: MAAS installs the image, or does not show the address yet.
+        if it stays: the machine does not boot (docs/troubleshooting.md#the-machine-does-not-boot)
   90s   HardwareHealthy is False: TestsFailed
         memtest failed
         means: a hardware test of this bare-metal machine failed, or timed out, in MAAS. The message says of what: CPU, memory, storage, network.
@@ -163,7 +172,7 @@ func TestWhatAnObjectWaitsFor(t *testing.T) {
 // Each condition that makes up Ready has words for what comes next.
 func TestEveryConditionHasWords(t *testing.T) {
 	vm := &infrav1.MaasMachine{Spec: infrav1.MaasMachineSpec{ProvisioningMode: infrav1.ProvisioningModeLXD}}
-	for _, c := range slices.Concat(maasmachine.Conditions(vm), maasmachine.Conditions(&infrav1.MaasMachine{}), maascluster.Conditions, lxdhost.Conditions) {
+	for _, c := range slices.Concat(life.Conditions(vm), life.Conditions(&infrav1.MaasMachine{}), maascluster.Conditions, lxdhost.Conditions) {
 		if reasons.Becomes(c) == "" {
 			t.Errorf("%s has no words", c)
 		}
@@ -211,11 +220,25 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s: %+v", format, r)
 		}
 	}
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "owner", Namespace: "default"}}
+	cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasCluster", Name: "c1"}
+	other := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "default"}}
+	other.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "example.com", Kind: "MaasCluster", Name: "c1"}
+	for _, object := range []*clusterv1.Cluster{cluster, other} {
+		if err := k.client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, tc := range map[string]struct {
 		args []string
 		code int
 		said string
 	}{
+		"of Cluster API":      {[]string{"cluster", "owner"}, exitOK, "maascluster default/c1"},
+		"another provider's":  {[]string{"cl", "other"}, exitFailed, "spec.infrastructureRef"},
+		"no such Machine":     {[]string{"machine", "none"}, exitFailed, "nor in any other"},
+		"not looked at":       {[]string{"maascluster", "c1"}, exitOK, "It says nothing of what it waits for"},
+		"no manager":          {[]string{"maascluster", "c1"}, exitOK, "no manager of this provider runs"},
 		"as kubectl calls it": {[]string{"MM", "default/" + m.Name}, exitOK, "asked to deploy the machine"},
 		"a cluster":           {[]string{"maascluster", "c1"}, exitOK, "every failure domain is a zone of MAAS"},
 		"another namespace":   {[]string{"maasmachine", m.Name, "-n", "elsewhere"}, exitFailed, "add --namespace=default"},
@@ -235,6 +258,37 @@ func TestExplain(t *testing.T) {
 	}
 	if got := ctl("maasmachine", m.Name); got.code != exitFailed || !strings.Contains(got.stdout, infrav1.RecordAnnotation) {
 		t.Errorf("a record that somebody spoiled: %+v", got)
+	}
+}
+
+// A manager whose Deployment has a replica is there, and nothing is said of it.
+func TestAManagerThatRuns(t *testing.T) {
+	manager := func(name string, available int32) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: name, Labels: managerLabels}}
+		d.Status.AvailableReplicas = available
+		return d
+	}
+	for name, tc := range map[string]struct {
+		there []client.Object
+		fails bool
+		says  string
+	}{
+		"none":            {nil, false, "no Deployment"},
+		"no replica":      {[]client.Object{manager("a", 0)}, false, "system/a"},
+		"one of two":      {[]client.Object{manager("a", 0), manager("b", 1)}, false, ""},
+		"may not be read": {nil, true, ""},
+	} {
+		c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(tc.there...).WithInterceptorFuncs(interceptor.Funcs{List: func(
+			ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption,
+		) error {
+			if tc.fails {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "", nil)
+			}
+			return c.List(ctx, list, opts...)
+		}}).Build()
+		if got := noManager(t.Context(), c); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
+			t.Errorf("%s: it says %q, want %q in it", name, got, tc.says)
+		}
 	}
 }
 

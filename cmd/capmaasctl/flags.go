@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +35,10 @@ type options struct {
 
 	node lxdnode.Config
 
-	maas                         maas.Config
+	maas maas.Config
+	// maasFrom says whose it is, or what it is from, unless it is from flags.
+	maasFrom string
+
 	apiKey, apiKeyFile, caBundle string
 
 	nodeIP, name, zone, resourcePool, project string
@@ -53,9 +55,6 @@ type options struct {
 	lasts      time.Duration        // --for
 	why        string
 	settleTime time.Duration
-	remove     bool // --delete
-	yes        bool
-	vouched    []string
 
 	toVersion string // --kubernetes-version
 
@@ -172,10 +171,19 @@ var flagOf = map[string]string{
 	"endpoint": "--maas-endpoint (or MAAS_ENDPOINT)", "apiKey": "the API key", "caBundle": "--maas-ca-file",
 }
 
+// inFlagsOfMAAS explains errors of a MAAS that the flags give.
+var inFlagsOfMAAS = maas.Names{Endpoint: "the endpoint (--maas-endpoint)", CABundle: "caBundle (--maas-ca-file)"}
+
 // completeMAAS sets o.maas. It leaves URL and key empty if nothing is given and there is a management cluster, which
 // has them.
 func (o *options) completeMAAS(keyOnCommandLine bool, s surroundings) {
-	o.maas.Endpoint = cmp.Or(o.maas.Endpoint, s.getenv("MAAS_ENDPOINT"))
+	if o.maas.Endpoint == "" && s.getenv("MAAS_ENDPOINT") != "" {
+		o.maas.Endpoint = s.getenv("MAAS_ENDPOINT")
+		o.maasFrom = "$MAAS_ENDPOINT and $MAAS_API_KEY"
+		if keyOnCommandLine || o.apiKeyFile != "" {
+			o.maasFrom = "$MAAS_ENDPOINT and that of a flag"
+		}
+	}
 	key, noKey := o.key(keyOnCommandLine, s)
 	bundle, noBundle := readSmall(o.caBundle)
 	o.maas.APIKey, o.maas.CABundle = key, bundle

@@ -140,11 +140,10 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		"an empty key":                    {nil, []string{"check", "maas", endpoint, "--maas-api-key="}},
 		"bad VM host":                     {[]string{key}, []string{"check", "vm-host", endpoint, "--node-ip=node1", "--port=0", "--project=", "--socket=/s"}},
 		"VM host, but not asked for":      {[]string{key}, []string{"check", "maas", endpoint, "--node-ip=192.0.2.1", "--vm-host-name=n", "--zone=z"}},
-		"bad orphans":                     {[]string{key, "KUBECONFIG=/none"}, []string{"orphans", endpoint, "--settle-time=-1s", "--yes", "--vouch-for=x"}},
+		"bad orphans":                     {[]string{key, "KUBECONFIG=/none"}, []string{"orphans", endpoint, "--settle-time=-1s"}},
 		"no time for orphans, no cluster": {[]string{key}, []string{"orphans", endpoint, "--timeout=1m"}},
 		"no such kubeconfig":              {nil, []string{"machines", "list", "--kubeconfig=/none"}},
 		"a context of no kubeconfig":      {nil, []string{"explain", "maasmachine", "m", "--context=typo"}},
-		"key and answers from one input":  {nil, []string{"orphans", endpoint, "--maas-api-key-file=-", "--delete"}},
 	} {
 		got := call(t, "", tc.env, append([]string{"capmaasctl"}, tc.args...)...)
 		if got.code != exitUsage || got.stdout != "" {

@@ -38,11 +38,20 @@ func hostCommand(c command, act func(context.Context, *lxdHosts, surroundings) e
 	c.use += " NAME"
 	c.page = "maintenance.md"
 	c.needsCluster, c.inNamespace = true, true
+	c.names = hostNames
 	c.complete = func(o *options, fs *pflag.FlagSet) { o.nameIn("NAME", fs.Arg(0)) }
 	c.act = func(ctx context.Context, o options, s surroundings) int {
 		return s.end(act(ctx, &lxdHosts{o.cluster, o.subject}, s))
 	}
 	return c
+}
+
+// hostNames are the LXDHosts, of which one is meant.
+func hostNames(operands []string) ([]string, client.Object) {
+	if len(operands) > 0 {
+		return nil, nil
+	}
+	return nil, &infrav1.LXDHost{}
 }
 
 func cordonCommand() command {
@@ -117,7 +126,7 @@ func (s surroundings) end(err error) int {
 	case err == nil:
 		return exitOK
 	case guard.Is[*maas.Error](err):
-		return s.endWith(maas.Explain(err))
+		return s.endWith(inFlagsOfMAAS.Explain(err))
 	case meta.IsNoMatchError(err):
 		fmt.Fprintln(s.err, "error: the cluster of the kubeconfig has no LXDHosts: give the kubeconfig of the management "+
 			"cluster")
@@ -151,6 +160,9 @@ func drainHost(ctx context.Context, h *lxdHosts, s surroundings) error {
 	if _, err := h.change(ctx, func(spec *infrav1.LXDHostSpec) { spec.Evacuate = true }); err != nil {
 		return err
 	}
+	if absent := noManager(ctx, h.client); absent != "" {
+		fmt.Fprintf(s.err, "warning: %s: no VM leaves %s until one does\n", absent, h.title())
+	}
 	err := h.awaitEmpty(ctx, s)
 	switch {
 	case err == nil:
@@ -160,8 +172,12 @@ func drainHost(ctx context.Context, h *lxdHosts, s surroundings) error {
 		if errors.Is(why, context.Canceled) {
 			why = errors.New("interrupted")
 		}
-		return fmt.Errorf("unable to drain %s: %w; the manager goes on emptying it until capmaasctl host uncordon %s",
-			h.title(), why, h.key.Name)
+		goesOn := "the manager goes on emptying it"
+		if absent := noManager(context.WithoutCancel(ctx), h.client); absent != "" {
+			goesOn = absent + "; one that is started goes on emptying it"
+		}
+		return fmt.Errorf("unable to drain %s: %w; %s until capmaasctl host uncordon %s --namespace=%s", h.title(), why,
+			goesOn, h.key.Name, h.key.Namespace)
 	}
 	return err
 }

@@ -163,7 +163,7 @@ func TestAnImageForLXDHostsIsRefused(t *testing.T) {
 		"a bad name":              {[]string{disk, "--lxd-host=a/b/c"}, exitUsage, "a/b/c"},
 		"what is for MAAS":        {[]string{disk, "--lxd-host=lxd-a", "--title=x", "--base-image=y"}, exitUsage, "--title is for MAAS"},
 		"metadata for MAAS":       {[]string{disk, "--lxd-metadata=" + disk}, exitUsage, "--lxd-host"},
-		"metadata that are none":  {[]string{disk, "--lxd-metadata=" + disk, "--lxd-host=lxd-a"}, exitFailed, "no tarball"},
+		"metadata that are none":  {[]string{disk, "--lxd-metadata=" + disk, "--lxd-host=lxd-a"}, exitFailed, "not a tarball"},
 		"metadata that are away":  {[]string{disk, "--lxd-metadata=" + disk + ".none", "--lxd-host=lxd-a"}, exitFailed, "no such file"},
 		"a directory":             {[]string{b.dir, "--lxd-host=lxd-a"}, exitFailed, "no regular file"},
 		"a host without its keys": {[]string{disk, "--lxd-host=lxd-broken"}, exitFailed, "conditions"},

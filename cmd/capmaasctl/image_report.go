@@ -141,7 +141,8 @@ func (r *imageReport) read(ctx context.Context, client *maas.Client) error {
 			problem, remedy := explainAll(err)
 			r.OK, row.Problem = false, strings.TrimSuffix(problem+": "+remedy, ": ")
 		case image.IsMisnamed():
-			row.Problem = (&machine.ImageError{Image: row.Name, Misnamed: true}).Error()
+			misnamed := &machine.ImageError{Image: row.Name, Misnamed: true}
+			row.Problem = misnamed.Found() + ": " + misnamed.Remedy()
 		}
 		r.Images = append(r.Images, row)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/images"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
@@ -36,7 +35,7 @@ var fileTypes = [][2]string{
 	{".gz", "ddgz"}, {".bz2", "ddbz2"}, {".xz", "ddxz"}, {".raw", "ddraw"}, {".img", "ddraw"},
 }
 
-// knownFileTypes are all types. No name tells the last four: tar files of an image of a disk.
+// knownFileTypes are all types. No file name shows the last four: tar files of an image of a disk.
 var knownFileTypes = []string{"tgz", "tbz", "txz", "ddgz", "ddbz2", "ddxz", "ddraw", "ddtgz", "ddtbz", "ddtxz", "ddtar"}
 
 func uploadImageCommand() command {
@@ -181,18 +180,19 @@ func openImage(name string) (*os.File, int64, error) {
 // explainImage returns the meaning of an error of pkg/maas/images, and the remedy.
 func explainImage(err error) (found, remedy string) {
 	var wrong *images.Error
+	var lacking *machine.ImageError
 	var answer *maas.Error
 	switch {
 	case errors.As(err, &wrong):
 		return err.Error(), wrong.Remedy
-	case guard.Is[*machine.ImageError](err):
-		return err.Error(), "`capmaasctl image list` shows what MAAS has"
+	case errors.As(err, &lacking):
+		return lacking.Found(), lacking.Remedy() + "; `capmaasctl image list` shows what MAAS has"
 	case maas.InvalidField(err, "architecture"):
 		return maas.Message(err), "MAAS takes the architectures for which it has synced an Ubuntu"
 	case errors.As(err, &answer) && answer.Kind == maas.Invalid:
 		return "MAAS refuses it: " + answer.Message, ""
 	}
-	return maas.Explain(err)
+	return inFlagsOfMAAS.Explain(err)
 }
 
 // bytesOf shows a size.

@@ -4,10 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,11 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
+	"github.com/capmaas/cluster-api-provider-maas/test/apiserver"
 )
 
 // kubernetes is a management cluster: a real API server with the CRDs.
@@ -42,36 +36,14 @@ var (
 
 func startKubernetes() (k kubernetes, err error) {
 	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "capmaasctl-")
+	server, err := apiserver.Start(ctx, apiserver.Options{
+		Root: filepath.Join("..", ".."), ClusterAPI: []string{"core", "controlplane/kubeadm"}, Deprecated: true,
+	})
 	if err != nil {
 		return k, err
 	}
-	endManagement = func() error { return os.RemoveAll(dir) }
-	server, err := controlplane.Start(ctx, controlplane.Options{Dir: filepath.Join(dir, "data"), LogDir: dir})
-	if err != nil {
-		return k, err
-	}
-	endManagement = func() error { return errors.Join(server.Stop(), os.RemoveAll(dir)) }
-	module, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
-	if err != nil {
-		return k, fmt.Errorf("finding Cluster API's CRDs: %w", err)
-	}
-	_, err = envtest.InstallCRDs(server.RESTConfig(), envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
-		filepath.Join("..", "..", "charts", "capmaas", "files", "crds"),
-		filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
-		filepath.Join(strings.TrimSpace(string(module)), "controlplane", "kubeadm", "config", "crd", "bases"),
-	}})
-	if err != nil {
-		return k, fmt.Errorf("installing CRDs: %w", err)
-	}
-	scheme := allkinds.Scheme()
-	k.kubeconfig = filepath.Join(dir, "kubeconfig")
-	if err := server.WriteKubeconfig(k.kubeconfig); err != nil {
-		return k, err
-	}
-	if k.client, err = client.New(server.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
-		return k, err
-	}
+	endManagement = server.Stop
+	k.client, k.kubeconfig = server.Client, server.Kubeconfig
 	system := &corev1.Namespace{}
 	if err := k.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
 		return k, err

@@ -5,43 +5,90 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
+	"net/http/httptrace"
 	"net/url"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // checkMAAS checks a region.
-func checkMAAS(ctx context.Context, o options) checks {
+func checkMAAS(ctx context.Context, o options, s surroundings) checks {
 	var found checks
-	answers, usable := found.region(ctx, o, o.testVMHost)
-	if !answers {
+	if o.maasFrom != "" && o.unconnected == nil {
+		found.ok("source", "URL and key are %s", o.maasFrom)
+	}
+	found.manager(ctx, o, s)
+	responds, usable := found.region(ctx, o, o.testVMHost)
+	if !responds {
 		return found
 	}
 	found.names(ctx, o)
 	found.subnets(ctx, o.region)
 	found.domains(ctx, o.region, o.dnsDomain)
-	found.rights(ctx, o.region, o.resourcePool)
 	if o.testVMHost && usable {
 		found.registration(ctx, o)
 	}
 	return found
 }
 
-// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. answers is false if it is
+// manager checks the manager's own MAAS, if another one, or another key, is checked: clusters use the manager's.
+func (c *checks) manager(ctx context.Context, o options, s surroundings) {
+	if o.cluster != nil { // It is the manager's that is checked.
+		return
+	}
+	reader, _, err := o.managementCluster(s)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, managerTimeout)
+	defer cancel()
+	config, from, err := managersMAAS(ctx, reader)
+	switch {
+	case guard.Is[*noMAASError](err):
+		return // Each MaasCluster names its own.
+	case err != nil:
+		c.add(stateUnknown, "manager", "", "the management cluster does not tell what the manager's URL and key are: %v", err)
+		return
+	case config.ID() == o.maas.ID():
+		c.ok("manager", "URL and key are the same as %s", from)
+		return
+	}
+	region, err := maas.NewClient(config)
+	var user maas.User
+	if err == nil {
+		defer region.Close()
+		user, err = region.WhoAmI(ctx)
+	}
+	if err != nil {
+		problem, remedy := maas.Explain(err)
+		c.failed("manager", cmp.Or(remedy, "correct them"), "%s, are others, and clusters can't use them: %s", from,
+			text.Lines(errors.New(problem)))
+		return
+	}
+	c.ok("manager", "%s, are others; that key is valid, and belongs to %s", from, user.Username)
+}
+
+// managerTimeout is how long the manager's MAAS is looked for, and asked, beside the one that is checked.
+const managerTimeout = 10 * time.Second
+
+// region checks that MAAS responds, accepts the key, and, if they are needed, has VM hosts. responds is false if it is
 // of no use. usable reports whether VM hosts can be read and registered.
-func (c *checks) region(ctx context.Context, o options, needed bool) (answers, usable bool) {
+func (c *checks) region(ctx context.Context, o options, needed bool) (responds, usable bool) {
 	if o.unconnected != nil {
 		c.refused("endpoint", o.unconnected)
 		return false, false
 	}
-	if !c.endpoint(ctx, o.region, o.maas.Endpoint) {
+	version, found := c.endpoint(ctx, o.region, o.maas.Endpoint)
+	if !found {
 		return false, false
 	}
 	user, err := o.region.WhoAmI(ctx)
@@ -50,18 +97,17 @@ func (c *checks) region(ctx context.Context, o options, needed bool) (answers, u
 		return false, false
 	}
 	c.ok("api-key", "it is valid, and belongs to %s", user.Username)
-	mayRegister := c.user(ctx, o.region, user)
+	mayRegister := c.user(user, version)
 	return true, c.vmHosts(ctx, o.region, needed) && mayRegister
 }
 
-// user checks that the key's user may do anything of use, and reports whether the user may register VM hosts. Up to
-// MAAS 3.7 these are administrators.
-func (c *checks) user(ctx context.Context, client *maas.Client, user maas.User) bool {
-	entitled, err := rights.Direct{Client: client}.HasEntitlements(ctx)
+// user checks that the key's user may do anything of use, and reports whether the user may register VM hosts, as far as
+// MAAS tells. Up to MAAS 3.7 these are administrators.
+func (c *checks) user(user maas.User, version maas.Version) bool {
 	switch {
-	case err != nil:
-		c.refused("administrator", err)
-	case entitled:
+	case version.HasEntitlements():
+		c.add(stateUnknown, "rights", "compare the entitlements of the groups of "+user.Username+" in MAAS with the table "+
+			"in docs/security.md#the-least-key", "MAAS %s does not tell what %s may do", version, user.Username)
 		return true
 	case user.Administrator:
 		c.ok("administrator", "%s is an administrator", user.Username)
@@ -72,23 +118,50 @@ func (c *checks) user(ctx context.Context, client *maas.Client, user maas.User) 
 	return user.Administrator
 }
 
-// endpoint reports whether a MAAS of a supported version responds. MAAS returns its version without a key.
-func (c *checks) endpoint(ctx context.Context, client *maas.Client, address string) bool {
+// endpoint returns MAAS's version, and reports whether a MAAS of a supported one responds. It asks without a key.
+func (c *checks) endpoint(ctx context.Context, client *maas.Client, address string) (maas.Version, bool) {
+	var over *tls.ConnectionState
+	version, err := client.Version(withConnection(ctx, func(state *tls.ConnectionState) { over = state }))
 	if u, err := url.Parse(address); err == nil {
 		address = u.Redacted()
+		if u.Scheme == "http" {
+			over = nil // It is a proxy's.
+		}
 	}
-	version, err := client.Version(ctx)
 	if errors.Is(err, maas.Unauthorized) {
 		c.ok("endpoint", "MAAS responds at %s", address)
 		c.refused("api-key", err)
-		return false
+		return version, false
 	}
 	if err != nil {
 		c.refused("endpoint", err)
-		return false
+		return version, false
 	}
 	c.ok("endpoint", "MAAS responds at %s", address)
-	return c.version(version)
+	c.connection(over)
+	return version, c.version(version)
+}
+
+// withConnection tells of the TLS of each connection that a request is sent on; nil if it has none.
+func withConnection(ctx context.Context, tell func(*tls.ConnectionState)) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		var state *tls.ConnectionState
+		if secure, is := got.Conn.(*tls.Conn); is {
+			now := secure.ConnectionState()
+			state = &now
+		}
+		tell(state)
+	}})
+}
+
+// connection says how MAAS is reached. One that is hardened, or runs on a FIPS host, takes TLS alone.
+func (c *checks) connection(over *tls.ConnectionState) {
+	if over == nil {
+		c.ok("tls", "none: who is on the network can read the key; a hardened MAAS (3.7.4 and newer) has https alone")
+		return
+	}
+	c.ok("tls", "%s, %s, key exchange %s", tls.VersionName(over.Version), tls.CipherSuiteName(over.CipherSuite),
+		over.CurveID)
 }
 
 // version reports whether the provider supports a version. A newer one than it was tested with is expected to work.
@@ -109,12 +182,11 @@ func (c *checks) version(version maas.Version) bool {
 
 // vmHosts reports whether this MAAS has VM hosts at all.
 func (c *checks) vmHosts(ctx context.Context, client *maas.Client, needed bool) bool {
-	has, err := rights.Direct{Client: client}.HasVMHosts(ctx)
-	if err == nil && !has && !needed {
+	hosts, err := client.ListVMHosts(ctx)
+	if errors.Is(err, maas.Gone) && !needed {
 		c.ok("vm-hosts", "this MAAS has no VM hosts; VMs are made on LXDHosts")
 		return false
 	}
-	hosts, err := client.ListVMHosts(ctx)
 	if err != nil {
 		c.refused("vm-hosts", err)
 		return false
@@ -188,45 +260,4 @@ func (c *checks) domains(ctx context.Context, client *maas.Client, wanted string
 func (c *checks) refused(name string, err error) {
 	found, remedy := explainAll(err)
 	c.failed(name, remedy, "%s", found)
-}
-
-// rights tells what the key may be used for: in one resource pool, or, without one, in which.
-func (c *checks) rights(ctx context.Context, client *maas.Client, pool string) {
-	pools, err := client.ListResourcePools(ctx)
-	if err != nil {
-		c.refused("rights", err)
-		return
-	}
-	if pool != "" {
-		pools = slices.DeleteFunc(pools, func(p maas.Ref) bool { return p.Name != pool })
-	}
-	found, err := rights.Survey(ctx, rights.Direct{Client: client}, pools)
-	if err != nil {
-		c.refused("rights", err)
-		return
-	}
-	for _, one := range found {
-		c.right(one, pool)
-	}
-}
-
-func (c *checks) right(f rights.Finding, pool string) {
-	name, where := f.Name, ""
-	if len(f.Pools) > 0 {
-		where = " in " + strings.Join(f.Pools, ", ")
-	}
-	switch {
-	case f.Answer == rights.Yes:
-		c.ok(name, "the key may: %s%s", f.What, where)
-	case f.Answer == rights.Unknown:
-		c.add(stateUnknown, name, "", "%s%s: no machine there is free, so MAAS does not tell whether the key may", f.What,
-			where)
-	case f.Answer == rights.Absent:
-		c.add(stateNo, name, "for VMs, give the LXDs to the provider as LXDHosts", "this MAAS has no VM hosts")
-	case len(f.Missing) == 0:
-		c.add(stateNo, name, "for this, use the key of an administrator", "the key may not: %s", f.What)
-	default:
-		c.add(stateNo, name, "for this, give a group of the user "+rights.Describe(f.Missing, pool), "the key may not: %s",
-			f.What)
-	}
 }

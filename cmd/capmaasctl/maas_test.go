@@ -4,11 +4,9 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +20,6 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -142,6 +139,7 @@ func TestCheckMAASOfAGoodRegion(t *testing.T) {
 	got := call(t, "", nil, "maas-test-linux", "--test-vm-host", "--node-ip=10.254.0.1", "--maas-endpoint="+b.url,
 		"--maas-api-key-file="+file, "--zone=zone-a", "--resource-pool=capi")
 	want := `endpoint           ok  MAAS responds at ` + b.url + `
+tls                ok  none: who is on the network can read the key; a hardened MAAS (3.7.4 and newer) has https alone
 version            ok  MAAS 3.6.5
 api-key            ok  it is valid, and belongs to root
 administrator      ok  root is an administrator
@@ -150,23 +148,12 @@ zone               ok  MAAS has zone-a
 resource-pool      ok  MAAS has capi
 subnets            ok  MAAS serves DHCP on 10.10.0.0/24
 dns-domain         ok  MAAS has maas.test
-bare-metal         ok  the key may: bare metal
-vms                ok  the key may: VMs on VM hosts of MAAS
-dns-endpoint       ok  the key may: API endpoint in MAAS's DNS
-virtual-ip         ok  the key may: virtual IP
-static-addresses   ok  the key may: static addresses
-interfaces         ok  the key may: bonds, VLANs and bridges
-host-bridge        ok  the key may: bridges for VMs on nodes of host clusters
-storage            ok  the key may: storage layouts
-quarantine-tags    ok  the key may: tags for quarantine and exclusion
-image-upload       ok  the key may: upload of images
-registration       ok  the key may: registration of VM hosts, and the initializer on nodes
 vm-host            ok  it is registered as node1 (id 1)
 vm-host-zone       ok  it is in zone-a
 vm-host-pool       ok  it is in capi
 vm-host-reachable  ok  MAAS has reached its LXD 5.0.2
 vm-host-resources  ok  8 of 8 cores and 16384 of 16384 MiB of memory are free
-25 ok. Nothing was changed: this only looks.
+15 ok. Nothing was changed: this only looks.
 `
 	if diff := cmp.Diff(outcome{exitOK, want, ""}, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
@@ -184,22 +171,19 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 	}{
 		"wrong key": {key: "nobody:token:" + secret, want: map[string]state{"api-key": stateFailed}, not: []string{"version", "zone"}},
 		// MAAS reveals the right secret to anyone with the rest of the key.
-		"wrong secret": {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
-		"plain user":   {key: plainKey, want: mayOnly(map[string]state{"administrator": stateFailed}, rights.BareMetal)},
-		"a pool's key": {version: "3.8", key: poolKey, args: []string{"--resource-pool=capi"},
-			want: mayOnly(nil, rights.BareMetal, rights.VMs, rights.HostBridge, rights.Storage)},
-		"a pool's key, elsewhere": {version: "4.0", key: poolKey, args: []string{"--resource-pool=default"},
-			want: mayOnly(nil)},
-		"no VM hosts":            {version: "4.0", want: map[string]state{rights.VMs.Name: stateNo}},
-		"oldest of all":          {version: "3.3"},
-		"the last with VM hosts": {version: "3.8"},
-		"unknown zone":           {args: []string{"--zone=zone-z"}, want: map[string]state{"zone": stateFailed}},
-		"unknown pool":           {args: []string{"--resource-pool=none"}, want: map[string]state{"resource-pool": stateFailed}},
-		"unknown domain":         {args: []string{"--dns-domain=example.com"}, want: map[string]state{"dns-domain": stateFailed}},
-		"no DHCP":                {region: noDHCP, want: map[string]state{"subnets": stateFailed}},
-		"a VM host, too":         {args: []string{"--test-vm-host", "--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}},
+		"wrong secret":            {key: "admin:token:wrong", want: map[string]state{"api-key": stateFailed}},
+		"plain user":              {key: plainKey, want: map[string]state{"administrator": stateFailed}},
+		"a pool's key":            {version: "3.8", key: poolKey, args: []string{"--resource-pool=capi"}, want: map[string]state{"rights": stateUnknown}},
+		"no VM hosts":             {version: "4.0", want: map[string]state{"rights": stateUnknown}, not: []string{"administrator"}},
+		"oldest of all":           {version: "3.3"},
+		"the last without groups": {version: "3.7", not: []string{"rights"}},
+		"unknown zone":            {args: []string{"--zone=zone-z"}, want: map[string]state{"zone": stateFailed}},
+		"unknown pool":            {args: []string{"--resource-pool=none"}, want: map[string]state{"resource-pool": stateFailed}},
+		"unknown domain":          {args: []string{"--dns-domain=example.com"}, want: map[string]state{"dns-domain": stateFailed}},
+		"no DHCP":                 {region: noDHCP, want: map[string]state{"subnets": stateFailed}},
+		"a VM host, too":          {args: []string{"--test-vm-host", "--node-ip=10.254.0.9"}, want: map[string]state{"vm-host": stateMissing}},
 		"a VM host, but 4.0": {version: "4.0", args: []string{"--test-vm-host", "--node-ip=10.254.0.1"},
-			want: map[string]state{"vm-hosts": stateFailed, rights.VMs.Name: stateNo}, not: []string{"vm-host"}},
+			want: map[string]state{"vm-hosts": stateFailed, "rights": stateUnknown}, not: []string{"vm-host"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.region == "" {
@@ -218,7 +202,7 @@ func TestCheckMAASNamesWhatIsWrong(t *testing.T) {
 			if len(tc.want) > 0 {
 				sentences[name] = complaints(result)
 			}
-			if line := result.line(rights.VMs.Name); tc.version == "4.0" && !strings.Contains(line.Found, "no VM hosts") {
+			if line := result.line("vm-hosts"); tc.version == "4.0" && !strings.Contains(line.Found, "no VM hosts") {
 				t.Errorf("that MAAS 4.0 has no VM hosts is not said: %v", line)
 			}
 			for _, name := range tc.not {
@@ -240,18 +224,6 @@ func complaints(r report) string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-// mayOnly are the states of a key that may only be used so.
-func mayOnly(also map[string]state, uses ...rights.Use) map[string]state {
-	states := map[string]state{}
-	for _, use := range rights.Uses {
-		if !slices.ContainsFunc(uses, func(u rights.Use) bool { return u.Name == use.Name }) {
-			states[use.Name] = stateNo
-		}
-	}
-	maps.Copy(states, also)
-	return states
 }
 
 // A domain that MAAS has, and does not serve, is refused in the words of a MaasCluster's condition.
@@ -308,23 +280,25 @@ func TestCheckMAASWithoutMAAS(t *testing.T) {
 
 func TestCheckMAASVerifiesTheCertificate(t *testing.T) {
 	b := newBed(t, testRegion, simulator.Options{})
-	server := httptest.NewUnstartedServer(b.Handler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // One handshake is meant to fail.
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	_, endpoint, authority := simtest.StartTLS(t, testRegion, simulator.Options{}, simtest.FIPSTLS())
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if err := os.WriteFile(file, ca, 0o600); err != nil {
+	if err := os.WriteFile(file, authority, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"maas-test", "--maas-endpoint=" + server.URL + "/MAAS", "-o=json"}
+	args := []string{"maas-test", "--maas-endpoint=" + endpoint, "-o=json"}
 	env := []string{"MAAS_API_KEY=" + adminKey}
 	without := decode(t, call(t, "", env, args...))
 	if line := without.line("endpoint"); line.State != stateFailed || !strings.Contains(line.Remedy, "--maas-ca-file") {
 		t.Errorf("with a certificate of an unknown authority: %v", line)
 	}
-	if with := decode(t, call(t, "", env, append(args, "--maas-ca-file="+file)...)); !with.OK {
+	with := decode(t, call(t, "", env, append(args, "--maas-ca-file="+file)...))
+	if !with.OK {
 		t.Errorf("with --maas-ca-file: %v", with.Checks)
+	}
+	for _, word := range []string{tls.VersionName(tls.VersionTLS13), "P256"} { // A FIPS host has no curve that Go prefers.
+		if line := with.line("tls"); !strings.Contains(line.Found, word) {
+			t.Errorf("the line %v does not say %q", line, word)
+		}
 	}
 	plain := decode(t, call(t, "", env, "maas-test", "--maas-endpoint="+strings.Replace(b.url, "http:", "https:", 1), "-o=json"))
 	if line := plain.line("endpoint"); line.State != stateFailed || !strings.Contains(line.Remedy, "http://") {

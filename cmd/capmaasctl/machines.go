@@ -51,7 +51,7 @@ has it keeps it.
 It is for ` + rights.Tags.Users("") + `.`,
 		example: "machines quarantine metal-a\nmachines quarantine metal-a --for 48h --why 'new disks'",
 		flags: func(o *options, fs *pflag.FlagSet) {
-			fs.DurationVar(&o.lasts, "for", 0, "How long, such as 48h. Default: until somebody lifts it.")
+			fs.DurationVar(&o.lasts, "for", 0, "How long, such as 48h. Default: until a person lifts it.")
 			fs.StringVar(&o.why, "why", "by hand", "Why, for those who find the machine.")
 		},
 	}, (*quarantines).put)

@@ -2,8 +2,8 @@
 
 // Command capmaasctl is the operator's tool. It checks whether a node's LXD, its registration in MAAS, and MAAS itself
 // are as the provider needs them, prints the remedy if not, and repairs a node with --apply. It also finds machines
-// that were left over in MAAS (orphans), and removes them with --delete; it plans where machines would go; it
-// cordons LXDHosts, and empties them; it keeps machines of MAAS from being allocated; and it uploads images.
+// that were left over in MAAS (orphans); it plans where machines would go; it cordons LXDHosts, and empties them; it
+// keeps machines of MAAS from being allocated; and it uploads images.
 //
 // Called as kubectl-capmaas it is `kubectl capmaas`; called as lxd-test, vmhost-test or maas-test, also with a suffix
 // such as lxd-test-linux, it is one of its checks.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -17,36 +16,29 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/orphans"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-const (
-	// orphansTimeout leaves time to wait for --settle-time, to read the proofs and to answer the questions.
-	orphansTimeout = 30 * time.Minute
-	// defaultSettleTime is the manager's.
-	defaultSettleTime = 4 * time.Minute
-)
+// orphansTimeout leaves time to wait for --settle-time, and to read the proofs.
+const orphansTimeout = 30 * time.Minute
 
 func orphansCommand() command {
 	return command{
-		use: "orphans", short: "Find machines in MAAS that nothing claims; --delete removes them",
+		use: "orphans", short: "Find machines in MAAS that nothing claims, and how to remove them",
 		long: `It lists the machines in MAAS that carry the marks of this management cluster and that no object
-in it claims, each with the proof. With --delete it removes them: it asks for each, proves it
-once more, releases bare metal and deletes VMs. It reads all namespaces of the management
-cluster, and one MAAS: run it once for each MAAS.`,
-		example:   "orphans\norphans --delete\norphans --delete --yes --vouch-for=x7k2m9qwzc4t",
+in it claims, each with the proof, and with the commands of MAAS's CLI by which you remove it. It
+changes nothing. It reads all namespaces of the management cluster, and one MAAS: run it once for
+each MAAS.`,
+		example:   "orphans\norphans --settle-time=0s",
 		page:      "orphans.md",
 		needsMAAS: true, needsCluster: true, hasTimeout: true,
 		byDefault: func(o *options) { o.timeout = orphansTimeout },
 		flags: func(o *options, fs *pflag.FlagSet) {
-			fs.DurationVar(&o.settleTime, "settle-time", defaultSettleTime, "Machines that look like orphans are checked again "+
-				"after this time, and only reported if they still do. 0s: no second check.")
-			fs.BoolVar(&o.remove, "delete", false, "Remove the orphans, after a question for each. Without it nothing is "+
-				"changed.")
-			fs.BoolVar(&o.yes, "yes", false, "Don't ask.")
-			fs.StringArrayVar(&o.vouched, "vouch-for", nil, "Owner id of a cluster whose machines are in doubt: --delete "+
-				"removes them, too. You vouch that no other management cluster has that cluster. It can be given several times.")
+			fs.DurationVar(&o.settleTime, "settle-time", record.DefaultPowerSettleTime, "Machines that look like orphans are "+
+				"checked again after this time, and only reported if they still do. The default is as long as MAAS may do late "+
+				"what a manager asked for. 0s: no second check.")
 		},
 		complete: (*options).completeOrphans,
 		find:     findOrphans,
@@ -60,20 +52,11 @@ func (o *options) completeOrphans(*pflag.FlagSet) {
 	case o.timeout > 0 && o.timeout <= o.settleTime:
 		o.wrong("--timeout: %s is not longer than --settle-time, %s", o.timeout, o.settleTime)
 	}
-	if o.yes && !o.remove {
-		o.wrong("--yes is for --delete")
-	}
-	if len(o.vouched) > 0 && !o.remove {
-		o.wrong("--vouch-for is for --delete")
-	}
-	if o.apiKeyFile == "-" && o.remove && !o.yes {
-		o.wrong("--maas-api-key-file=-: the standard input is for the answers to --delete; give a file, or --yes")
-	}
 }
 
-// findOrphans lists orphans and, with --delete, removes them.
+// findOrphans lists orphans.
 func findOrphans(ctx context.Context, o options, s surroundings) result {
-	r := &orphanReport{Command: "orphans", Delete: o.remove, Orphans: []orphan{}}
+	r := &orphanReport{Command: "orphans", Orphans: []orphan{}}
 	defer r.sumUp()
 	found, err := o.settledOrphans(ctx, s)
 	if err != nil {
@@ -81,9 +64,6 @@ func findOrphans(ctx context.Context, o options, s surroundings) result {
 		return r
 	}
 	r.Orphans = append(r.Orphans, list.Each(found, newOrphan)...)
-	if o.remove {
-		o.removeOrphans(ctx, r.Orphans, s)
-	}
 	return r
 }
 
@@ -96,7 +76,10 @@ func explainAll(err error) (problem, remedy string) {
 	case meta.IsNoMatchError(err):
 		return "the cluster of the kubeconfig has no MaasMachines", "give the kubeconfig of the management cluster"
 	}
-	return maas.Explain(err)
+	if lacking := rights.Refusal(err); lacking != nil {
+		return lacking.Found(), lacking.Remedy()
+	}
+	return inFlagsOfMAAS.Explain(err)
 }
 
 // claims reads what the management cluster claims.
@@ -149,87 +132,6 @@ func (o *options) settledOrphans(ctx context.Context, s surroundings) ([]orphans
 	}), err
 }
 
-// removeOrphans removes one orphan after the other.
-func (o *options) removeOrphans(ctx context.Context, found []orphan, s surroundings) {
-	remover := &orphans.Remover{Client: o.region, Claims: o.claims, Vouched: o.vouched}
-	answers := &answers{questions: s.err, in: bufio.NewReader(s.in)}
-	for i := range found {
-		one := &found[i]
-		if one.Outcome, one.Message = o.mayRemove(ctx, one, answers); one.Outcome != "" {
-			continue
-		}
-		done, err := remover.Remove(ctx, one.SystemID)
-		var left *orphans.KeptError
-		switch {
-		case err == nil:
-			one.Outcome, one.Message = outcomeRemoved, done
-		case errors.As(err, &left):
-			one.Outcome, one.Message = outcomeLeft, left.Why
-		default:
-			one.Outcome, one.Message = outcomeFailed, strings.ReplaceAll(err.Error(), "\n", "; ")
-		}
-	}
-}
-
-// mayRemove returns an empty outcome if the machine may be removed, else the outcome.
-func (o *options) mayRemove(ctx context.Context, one *orphan, answers *answers) (outcome, message string) {
-	switch {
-	case one.Locked:
-		return outcomeLeft, "it is locked: unlock it in MAAS first"
-	case one.Kept != "":
-		return outcomeLeft, one.Kept
-	case one.Doubt != "" && !slices.Contains(o.vouched, one.OwnerID):
-		return outcomeLeft, fmt.Sprintf("it is in doubt; add --vouch-for=%s if no other management cluster has the cluster",
-			one.OwnerID)
-	case o.yes:
-		return "", ""
-	}
-	question := "Release it?"
-	if one.Kind == kindLXD {
-		question = "Delete the VM?"
-	}
-	one.explain(answers.questions)
-	if !answers.yes(ctx, question) {
-		return outcomeLeft, "the answer was not yes"
-	}
-	return "", ""
-}
-
-// answers reads what a person types.
-type answers struct {
-	questions io.Writer
-	in        *bufio.Reader
-}
-
-// yes asks a question. The end of the input is a no, and so is an interrupt, which must not wait for a line.
-func (a *answers) yes(ctx context.Context, question string) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	fmt.Fprintf(a.questions, "  %s [y/N] ", question)
-	line := make(chan string, 1)
-	go func() {
-		text, _ := a.in.ReadString('\n') // Without a line, it is empty.
-		line <- strings.ToLower(strings.TrimSpace(text))
-	}()
-	select {
-	case <-ctx.Done():
-		return false
-	case text := <-line:
-		return text == "y" || text == "yes"
-	}
-}
-
-// kindLXD is the kind of VMs that were composed for us. Others are released like bare metal.
-const kindLXD = "lxd"
-
-// outcome words of an orphan. They are part of the output's contract.
-const (
-	outcomeRemoved = "removed"
-	outcomeLeft    = "left"   // nothing was done; the message says why
-	outcomeFailed  = "failed" // the removal failed
-)
-
 // orphan is a machine that nothing claims. The JSON names are part of the output's contract.
 type orphan struct {
 	Name     string `json:"name"`
@@ -245,11 +147,10 @@ type orphan struct {
 	Machine string   `json:"machine,omitempty"`
 	Proof   []string `json:"proof"`
 	// Doubt is what the proof lacks.
-	Doubt   string `json:"doubt,omitempty"`
-	Outcome string `json:"outcome,omitempty"` // with --delete
-	Message string `json:"message,omitempty"`
-	// Kept is why --delete never removes it.
-	Kept string `json:"kept,omitempty"`
+	Doubt string `json:"doubt,omitempty"`
+	// Commands remove it, after a look at it; Hints say what you have to know of that.
+	Commands []string `json:"commands,omitempty"`
+	Hints    []string `json:"hints,omitempty"`
 }
 
 func newOrphan(f orphans.Finding) orphan {
@@ -257,10 +158,11 @@ func newOrphan(f orphans.Finding) orphan {
 	o := orphan{
 		Name: m.Hostname, SystemID: m.SystemID, Kind: "bare-metal", State: m.StatusName, Zone: m.Zone.Name,
 		VMHost: m.HostName(),
-		Locked: m.Locked, OwnerID: f.OwnerID, Proof: f.Proof, Doubt: f.Doubt, Kept: f.Kept(),
+		Locked: m.Locked, OwnerID: f.OwnerID, Proof: f.Proof, Doubt: f.Doubt,
+		Commands: f.Removal(), Hints: f.Hints(),
 	}
 	if f.VM() {
-		o.Kind = kindLXD
+		o.Kind = "lxd"
 	}
 	if f.Cluster != nil {
 		o.Cluster = f.Cluster.String()
@@ -273,67 +175,50 @@ func newOrphan(f orphans.Finding) orphan {
 
 // orphanReport is the result of the command.
 type orphanReport struct {
-	Command string `json:"command"`
-	// Delete: the command was allowed to remove machines.
-	Delete  bool     `json:"delete"`
+	Command string   `json:"command"`
 	OK      bool     `json:"ok"`
 	Orphans []orphan `json:"orphans"`
 	ending
 }
 
-// sumUp sets what follows from the rest.
+// sumUp computes the totals.
 func (r *orphanReport) sumUp() {
-	counts := map[string]int{}
-	for _, o := range r.Orphans {
-		counts[o.Outcome]++
-	}
-	r.OK = r.Problem == "" && counts[outcomeRemoved] == len(r.Orphans)
+	r.OK = r.Problem == "" && len(r.Orphans) == 0
 	switch n := len(r.Orphans); {
 	case r.Problem != "":
-		r.Summary = "The orphans could not be determined. Nothing was changed."
+		r.Summary = "The orphans could not be determined."
 	case n == 0:
-		r.Summary = "No orphans. Nothing was changed."
-	case !r.Delete:
-		r.Summary = fmt.Sprintf("%d orphan(s). Nothing was changed: without --delete this only looks.", n)
+		r.Summary = "No orphans."
 	default:
-		r.Summary = fmt.Sprintf("%d orphan(s): %d removed, %d left, %d failed.", n, counts[outcomeRemoved],
-			counts[outcomeLeft], counts[outcomeFailed])
+		r.Summary = fmt.Sprintf("%d orphan(s). Nothing was changed. Right before you remove one, look once more: it is "+
+			"still in this list (--settle-time=0s), and its first command still shows it.", n)
 	}
 }
 
 func (r *orphanReport) good() bool { return r.OK }
 
-// text writes a table, then the proof of each.
+// text writes a table, then the proof of each, and how it is removed.
 func (r *orphanReport) text(w io.Writer) error {
 	err := table(w, "NAME,SYSTEM ID,STATE,ZONE,VM HOST", r.Orphans, func(o orphan) []any {
 		return []any{o.Name, o.SystemID, o.State, o.Zone, o.VMHost}
 	})
 	for _, o := range r.Orphans {
-		fmt.Fprintln(w)
-		o.explain(w)
-		if o.Outcome != "" {
-			fmt.Fprintf(w, "  -> %s: %s\n", o.Outcome, o.Message)
+		fmt.Fprintf(w, "\n%s (%s):\n", o.Name, o.SystemID)
+		for _, line := range o.Proof {
+			fmt.Fprintf(w, "  - %s\n", line)
+		}
+		if o.Doubt != "" {
+			fmt.Fprintf(w, "  ? in doubt: %s\n", o.Doubt)
+		}
+		for _, line := range o.Hints {
+			fmt.Fprintf(w, "  ! %s\n", line)
+		}
+		for _, line := range o.Commands {
+			fmt.Fprintf(w, "    %s\n", line)
 		}
 	}
 	if len(r.Orphans) > 0 {
 		fmt.Fprintln(w)
 	}
 	return r.end(w, err)
-}
-
-// explain writes the proof.
-func (o orphan) explain(w io.Writer) {
-	fmt.Fprintf(w, "%s (%s):\n", o.Name, o.SystemID)
-	for _, line := range o.Proof {
-		fmt.Fprintf(w, "  - %s\n", line)
-	}
-	if o.Doubt != "" {
-		fmt.Fprintf(w, "  ? in doubt: %s\n", o.Doubt)
-	}
-	if o.Locked {
-		fmt.Fprintln(w, "  ! locked in MAAS")
-	}
-	if o.Kept != "" {
-		fmt.Fprintf(w, "  ! %s\n", o.Kept)
-	}
 }

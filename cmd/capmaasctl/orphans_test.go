@@ -5,8 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -109,13 +107,13 @@ func (b *orphanBed) vm(owner, name string) string {
 	return id
 }
 
-// orphans runs the command with responses on its standard input.
-func (b *orphanBed) orphans(stdin io.Reader, args ...string) outcome {
+// orphans runs the command.
+func (b *orphanBed) orphans(args ...string) outcome {
 	b.t.Helper()
 	var stdout, stderr bytes.Buffer
 	env := map[string]string{"MAAS_ENDPOINT": b.url, "MAAS_API_KEY": adminKey, "KUBECONFIG": b.kubeconfig}
 	code := run(b.t.Context(), append([]string{"capmaasctl", "orphans", "--settle-time=1ms"}, args...), surroundings{
-		in: stdin, out: &stdout, err: &stderr, getenv: func(name string) string { return env[name] },
+		in: strings.NewReader(""), out: &stdout, err: &stderr, getenv: func(name string) string { return env[name] },
 	})
 	if strings.Contains(stdout.String()+stderr.String(), secret) {
 		b.t.Errorf("the key is in the output: %s%s", &stdout, &stderr)
@@ -126,7 +124,7 @@ func (b *orphanBed) orphans(stdin io.Reader, args ...string) outcome {
 // report runs the command, and reads its JSON.
 func (b *orphanBed) report(args ...string) orphanReport {
 	b.t.Helper()
-	got := b.orphans(strings.NewReader(""), append(args, "-o=json")...)
+	got := b.orphans(append(args, "-o=json")...)
 	var r orphanReport
 	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
 		b.t.Fatalf("the output is no JSON: %v\n%s%s", err, got.stdout, got.err)
@@ -137,32 +135,14 @@ func (b *orphanBed) report(args ...string) orphanReport {
 	return r
 }
 
-// outcomes are by system id.
-func (r orphanReport) outcomes() map[string]string {
-	outcomes := map[string]string{}
-	for _, o := range r.Orphans {
-		outcomes[o.SystemID] = o.Outcome
-	}
-	return outcomes
-}
-
-// held reports whether the machine still has an owner, or is still on a VM host.
-func (b *orphanBed) held(systemID string) bool {
-	m, ok := b.Machine(systemID)
-	return ok && (m.Owner != "" && m.Status != "Releasing" || m.VMHost != "")
-}
-
 func TestOrphans(t *testing.T) {
 	k := newKubernetes(t)
 	for name, test := range map[string]func(*testing.T, *orphanBed){
-		"a list changes nothing, and tells all of each":               listOrphans,
-		"delete removes what is proven, and nothing else":             deleteOrphans,
-		"without --yes it asks for each":                              askForOrphans,
-		"what becomes claimed while it asks is skipped":               claimWhileAsking,
-		"what becomes claimed before the second check is no orphan":   claimBeforeTheSecondCheck,
-		"what can't be read is a failure, and nothing is removed":     unreadable,
-		"a machine that MAAS does not let go is a failure of its own": refusedRelease,
-		"a machine that can't be read is in doubt, and kept":          keepUnreadable,
+		"it changes nothing, and tells all of each":                 listOrphans,
+		"what is in doubt is told, without a command":               listDoubts,
+		"what becomes claimed before the second check is no orphan": claimBeforeTheSecondCheck,
+		"what can't be read is a failure":                           unreadable,
+		"a machine that can't be read is in doubt":                  doubtUnreadable,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newOrphanBed(t, k)) })
 	}
@@ -193,16 +173,20 @@ func listOrphans(t *testing.T, b *orphanBed) {
 	}}
 	got := r.Orphans
 	for i := range got {
-		if len(got[i].Proof) < 2 {
-			t.Errorf("the proof for %s is %q", got[i].Name, got[i].Proof)
+		if len(got[i].Proof) < 2 || len(got[i].Hints) == 0 {
+			t.Errorf("the proof for %s is %q, the hints are %q", got[i].Name, got[i].Proof, got[i].Hints)
 		}
-		got[i].Proof = nil
+		removal := map[string]string{vm: "machine delete ", metal.SystemID: "machine release "}[got[i].SystemID] + got[i].SystemID
+		if !strings.HasSuffix(got[i].Commands[1], removal) {
+			t.Errorf("the commands for %s are %q, want %s", got[i].Name, got[i].Commands, removal)
+		}
+		got[i].Proof, got[i].Hints, got[i].Commands = nil, nil, nil
 	}
 	if diff := cmp.Diff(want, got); diff != "" || r.OK {
 		t.Errorf("ok is %v, and the orphans differ (-want +got):\n%s", r.OK, diff)
 	}
-	text := b.orphans(strings.NewReader(""))
-	for _, want := range []string{metal.SystemID, vm, "lxd-a", "zone-a", "Allocated", b.owner, "--delete"} {
+	text := b.orphans()
+	for _, want := range []string{metal.SystemID, vm, "lxd-a", "zone-a", "Allocated", b.owner, "maas $PROFILE machine release " + metal.SystemID} {
 		if !strings.Contains(text.stdout, want) {
 			t.Errorf("the text lacks %s:\n%s", want, text.stdout)
 		}
@@ -212,19 +196,17 @@ func listOrphans(t *testing.T, b *orphanBed) {
 	}
 }
 
-func keepUnreadable(t *testing.T, b *orphanBed) {
+func doubtUnreadable(t *testing.T, b *orphanBed) {
 	body := `[{"system_id": "whole", "hostname": "whole"}, {"system_id": "odd", "hostname": "odd", "cpu_count": "many"}]`
 	if _, err := b.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusOK, Body: body}); err != nil {
 		t.Fatal(err)
 	}
-	for outcome, args := range map[string][]string{"": nil, outcomeLeft: {"--delete", "--yes"}} {
-		r := b.report(args...)
-		if len(r.Orphans) != 1 || r.OK {
-			t.Fatalf("ok is %v, and the orphans are %+v; want the odd one", r.OK, r.Orphans)
-		}
-		if o := r.Orphans[0]; o.SystemID != "odd" || o.Doubt == "" || o.Kept == "" || o.Outcome != outcome {
-			t.Errorf("want it in doubt, and kept; got %+v", o)
-		}
+	r := b.report()
+	if len(r.Orphans) != 1 || r.OK {
+		t.Fatalf("ok is %v, and the orphans are %+v; want the odd one", r.OK, r.Orphans)
+	}
+	if o := r.Orphans[0]; o.SystemID != "odd" || o.Doubt == "" || len(o.Commands) > 0 {
+		t.Errorf("want it in doubt, without a command; got %+v", o)
 	}
 	b.claim("md-0", "odd")
 	if r := b.report(); !r.OK {
@@ -232,57 +214,11 @@ func keepUnreadable(t *testing.T, b *orphanBed) {
 	}
 }
 
-func deleteOrphans(t *testing.T, b *orphanBed) {
-	metal, vm := b.metal(b.owner, "md-0", b.id).SystemID, b.vm(b.owner, "cp-0")
-	claimed, gone := b.metal(b.owner, "md-1", b.id).SystemID, b.metal("gone-"+b.owner, "md-0", b.id).SystemID
-	b.claim("md-1", claimed)
-	stranger := b.metal("somebody", "md-0", "another-management-cluster").SystemID
-
-	r := b.report("--delete", "--yes")
-	want := map[string]string{metal: outcomeRemoved, vm: outcomeRemoved, gone: outcomeLeft}
-	if diff := cmp.Diff(want, r.outcomes()); diff != "" || r.OK {
-		t.Errorf("ok is %v, and the outcomes differ (-want +got):\n%s", r.OK, diff)
-	}
-	r = b.report("--delete", "--yes", "--vouch-for=gone-"+b.owner)
-	if diff := cmp.Diff(map[string]string{gone: outcomeRemoved}, r.outcomes()); diff != "" || !r.OK {
-		t.Errorf("vouched for: ok is %v, and the outcomes differ (-want +got):\n%s", r.OK, diff)
-	}
-	for id, want := range map[string]bool{metal: false, vm: false, gone: false, claimed: true, stranger: true} {
-		if b.held(id) != want {
-			t.Errorf("machine %s is held: %v, want %v", id, b.held(id), want)
-		}
-	}
-	if r := b.report("--delete", "--yes"); !r.OK {
-		t.Errorf("nothing is left, and it finds %+v", r.Orphans)
-	}
-}
-
-func askForOrphans(t *testing.T, b *orphanBed) {
-	first, second, third := b.vm(b.owner, "cp-0"), b.vm(b.owner, "cp-1"), b.vm(b.owner, "cp-2")
-	got := b.orphans(strings.NewReader("n\ny\n"), "--delete")
-	for id, want := range map[string]bool{first: true, second: false, third: true} {
-		if b.held(id) != want {
-			t.Errorf("VM %s is there: %v, want %v", id, b.held(id), want)
-		}
-	}
-	if got.code != exitFailed || strings.Count(got.err, "[y/N]") != 3 || !strings.Contains(got.err, b.owner) {
-		t.Errorf("want three questions, each with its proof, and exit code %d; got %d and\n%s", exitFailed, got.code, got.err)
-	}
-}
-
-// readerFunc runs when an answer is read.
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-func claimWhileAsking(t *testing.T, b *orphanBed) {
-	metal := b.metal(b.owner, "md-0", b.id).SystemID
-	got := b.orphans(readerFunc(func(p []byte) (int, error) {
-		b.claim("md-0", "")
-		return copy(p, "y\n"), io.EOF
-	}), "--delete")
-	if !b.held(metal) || got.code != exitFailed || !strings.Contains(got.stdout, outcomeLeft) {
-		t.Errorf("it is held: %v, exit code %d\n%s", b.held(metal), got.code, got.stdout)
+func listDoubts(t *testing.T, b *orphanBed) {
+	gone := b.metal("gone-"+b.owner, "md-0", b.id)
+	r := b.report()
+	if len(r.Orphans) != 1 || r.Orphans[0].SystemID != gone.SystemID || r.Orphans[0].Doubt == "" || len(r.Orphans[0].Commands) > 0 {
+		t.Errorf("want %s in doubt, without a command; got %+v", gone.SystemID, r.Orphans)
 	}
 }
 
@@ -297,43 +233,26 @@ func claimBeforeTheSecondCheck(t *testing.T, b *orphanBed) {
 		}
 		return nil
 	})
-	if r := b.report("--delete", "--yes"); !r.OK || len(r.Orphans) > 0 || looks != 2 || !b.held(metal) {
-		t.Errorf("after %d audits it is held: %v; %+v", looks, b.held(metal), r)
+	if r := b.report(); !r.OK || len(r.Orphans) > 0 || looks != 2 {
+		t.Errorf("after %d audits: %+v", looks, r)
 	}
 }
 
 func unreadable(t *testing.T, b *orphanBed) {
-	metal := b.metal(b.owner, "md-0", b.id).SystemID
+	b.metal(b.owner, "md-0", b.id)
 	nothing := filepath.Join(t.TempDir(), "kubeconfig")
-	if got := b.orphans(strings.NewReader(""), "--delete", "--yes", "--kubeconfig="+nothing); got.code != exitUsage {
+	if got := b.orphans("--kubeconfig=" + nothing); got.code != exitUsage {
 		t.Errorf("no kubeconfig: exit code %d, want %d", got.code, exitUsage)
 	}
 	if _, err := b.AddFault(simulator.Fault{Method: http.MethodGet, Endpoint: "machines/", Status: http.StatusServiceUnavailable, ID: "down"}); err != nil {
 		t.Fatal(err)
 	}
-	if r := b.report("--delete", "--yes"); r.OK || r.Problem == "" || r.Remedy == "" || len(r.Orphans) > 0 {
+	if r := b.report(); r.OK || r.Problem == "" || r.Remedy == "" || len(r.Orphans) > 0 {
 		t.Errorf("MAAS does not respond, and it returned %+v", r)
 	}
 	b.RemoveFault("down")
 	if got := call(t, "", []string{"MAAS_ENDPOINT=" + b.url, "MAAS_API_KEY=admin:token:wrong", "KUBECONFIG=" + b.kubeconfig},
 		"capmaasctl", "orphans"); got.code != exitFailed || strings.Contains(got.stdout+got.err, secret) {
 		t.Errorf("with a wrong key: exit code %d\n%s%s", got.code, got.stdout, got.err)
-	}
-	if !b.held(metal) {
-		t.Error("it was removed all the same")
-	}
-}
-
-func refusedRelease(t *testing.T, b *orphanBed) {
-	refused, vm := b.metal(b.owner, "md-0", b.id).SystemID, b.vm(b.owner, "cp-0")
-	if _, err := b.AddFault(simulator.Fault{Op: "release", Status: http.StatusConflict, Body: "not now"}); err != nil {
-		t.Fatal(err)
-	}
-	r := b.report("--delete", "--yes")
-	if diff := cmp.Diff(map[string]string{refused: outcomeFailed, vm: outcomeRemoved}, r.outcomes()); diff != "" || r.OK {
-		t.Errorf("ok is %v, and the outcomes differ (-want +got):\n%s", r.OK, diff)
-	}
-	if want := fmt.Sprintf("%d orphan(s): 1 removed, 0 left, 1 failed.", len(r.Orphans)); r.Summary != want {
-		t.Errorf("the summary is %q, want %q", r.Summary, want)
 	}
 }

@@ -16,8 +16,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
+	versions "k8s.io/apimachinery/pkg/util/version"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/planner"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -30,6 +34,7 @@ const neverPolls = 24 * time.Hour
 func planning(
 	c command, name string,
 	how func(context.Context, options, surroundings, *planner.Planner) (*plan.Simulation, error),
+	notes ...func(context.Context, options, *planner.Planner) ([]string, error),
 ) command {
 	c.page = "capacity.md"
 	c.needsMAAS, c.needsCluster, c.asksClusters, c.inNamespace, c.hasTimeout = true, true, true, true, true
@@ -40,6 +45,11 @@ func planning(
 			simulation, err := how(ctx, o, s, p)
 			if err == nil {
 				r.Steps = append(r.Steps, simulation.Steps()...)
+			}
+			for _, note := range notes {
+				if err == nil {
+					r.Notes, err = note(ctx, o, p)
+				}
 			}
 			return err
 		}); err != nil {
@@ -54,7 +64,8 @@ func planning(
 func planCommand() command {
 	return planning(command{
 		use: "plan", short: "Show where the machines of manifests go, and whether they fit",
-		long:    "The manifests are such as those that clusterctl generate prints. It changes nothing.",
+		long: "The manifests are such as those that clusterctl generate or capmaasctl convert print. A new Cluster\n" +
+			"of a ClusterClass may be among them, with its class or without. It changes nothing.",
 		example: "plan -f cluster.yaml\nplan -f cluster.yaml -o json",
 		flags:   func(o *options, fs *pflag.FlagSet) { o.addManifestsFlag(fs) },
 		complete: func(o *options, _ *pflag.FlagSet) {
@@ -68,20 +79,47 @@ func planCommand() command {
 func planUpgradeCommand() command {
 	return planning(command{
 		use: "upgrade CLUSTER", short: "Show what an upgrade of Kubernetes replaces when, and whether it fits",
-		long:    "It shows where each new machine goes. CLUSTER is NAME or NAMESPACE/NAME. It changes nothing.",
+		long: "It shows where each new machine goes, with the images that the cluster has now, and tells by\n" +
+			"their names which have another version: it does not see into them. CLUSTER is NAME or\n" +
+			"NAMESPACE/NAME. It changes nothing.",
 		example: "plan upgrade my-cluster --namespace=default --kubernetes-version=v1.36.2",
+		names: func(operands []string) ([]string, client.Object) {
+			if len(operands) > 0 {
+				return nil, nil
+			}
+			return nil, &clusterv1.Cluster{}
+		},
 		flags: func(o *options, fs *pflag.FlagSet) {
 			fs.StringVar(&o.toVersion, "kubernetes-version", "", "Version of Kubernetes that the cluster gets, such as v1.36.2.")
 		},
 		complete: func(o *options, fs *pflag.FlagSet) {
 			o.nameIn("CLUSTER", fs.Arg(0))
-			if !strings.HasPrefix(o.toVersion, "v") {
+			switch {
+			case o.toVersion == "":
+				o.wrong("--kubernetes-version is missing: the version that the cluster is to get, such as v1.36.2")
+			case !isVersion(o.toVersion):
 				o.wrong("--kubernetes-version: %q is no version such as v1.36.2", o.toVersion)
 			}
 		},
 	}, "plan upgrade", func(ctx context.Context, o options, _ surroundings, p *planner.Planner) (*plan.Simulation, error) {
 		return p.Upgrade(ctx, o.subject, o.toVersion)
-	})
+	}, outdatedImages)
+}
+
+// isVersion reports whether a text is a whole version of Kubernetes, as Cluster API takes it.
+func isVersion(text string) bool {
+	number, is := strings.CutPrefix(text, "v")
+	_, err := versions.ParseSemantic(number)
+	return is && err == nil
+}
+
+// outdatedImages says which images of a cluster have another version in their names than the one that it gets.
+func outdatedImages(ctx context.Context, o options, p *planner.Planner) ([]string, error) {
+	uses, err := p.OutdatedImages(ctx, o.subject, o.toVersion)
+	return list.Each(uses, func(use planner.ImageUse) string {
+		return fmt.Sprintf("%s has the image %s, which is of another version than %s by its name: change the image in the "+
+			"same step", use.Owner, use.Image, o.toVersion)
+	}), err
 }
 
 func planDrainCommand() command {
@@ -89,6 +127,7 @@ func planDrainCommand() command {
 		use: "drain HOST", short: "Show where the VMs on an LXDHost would go, and which can't leave it",
 		long:     "HOST is NAME or NAMESPACE/NAME. It changes nothing.",
 		example:  "plan drain lxd-b --namespace=capmaas-system",
+		names:    hostNames,
 		complete: func(o *options, fs *pflag.FlagSet) { o.nameIn("HOST", fs.Arg(0)) },
 	}, "plan drain", func(ctx context.Context, o options, _ surroundings, p *planner.Planner) (*plan.Simulation, error) {
 		return p.Drain(ctx, o.subject)
@@ -144,6 +183,8 @@ type planReport struct {
 	Calls int `json:"calls,omitempty"`
 	// Seconds is how long the new machines take to come up one after the other; 0 if that is not known of each.
 	Seconds int `json:"seconds,omitempty"`
+	// Notes are what else to do.
+	Notes []string `json:"notes,omitempty"`
 	ending
 }
 
@@ -159,7 +200,7 @@ func (r *planReport) failed(err error) {
 	}
 }
 
-// sumUp sets what follows from the rest.
+// sumUp computes the totals.
 func (r *planReport) sumUp() {
 	counts := map[plan.Action]int{}
 	refused, unknown, untimed := 0, false, false
@@ -220,6 +261,9 @@ func (r *planReport) text(w io.Writer) error {
 	if r.Seconds > 0 {
 		fmt.Fprintf(w, "Its new machines take about %s to come up one after the other, by what others took. The drains of "+
 			"Nodes come on top.\n", duration.HumanDuration(time.Duration(r.Seconds)*time.Second))
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "Note: %s.\n", note)
 	}
 	return r.end(w, err)
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -157,6 +159,56 @@ func (b *planBed) manifest(cores, workers int) string {
 	return file
 }
 
+// topologyManifest is a Cluster of the ClusterClass of this repository that is as that of planManifest. Its parameters
+// are the namespace and the variable of workers.
+const topologyManifest = `---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: c1, namespace: %s}
+spec:
+  topology:
+    classRef: {name: capmaas}
+    version: v1.35.0
+    controlPlane: {replicas: 3}
+    workers: {machineDeployments: [{class: default-worker, name: md-0, replicas: 1}]}
+    variables:
+    - {name: dnsDomain, value: maas.test}
+    - {name: image, value: ubuntu/jammy}
+    - {name: lxdConfig, value: {}}
+    - {name: controlPlane, value: {minCPU: 4, minMemory: 4096}}
+    - {name: worker, %s}
+`
+
+// ofClass writes the ClusterClass and a Cluster of it, with some texts replaced, pair by pair.
+func (b *planBed) ofClass(worker string, pairs ...string) (file string) {
+	b.t.Helper()
+	class, err := os.ReadFile(filepath.Join("..", "..", "clusterclass", "clusterclass-capmaas.yaml"))
+	b.must(err)
+	cluster := strings.NewReplacer(pairs...).Replace(fmt.Sprintf(topologyManifest, b.namespace, worker))
+	file = filepath.Join(b.t.TempDir(), "cluster.yaml")
+	b.must(os.WriteFile(file, append(class, cluster...), 0o600))
+	return file
+}
+
+// labelContract labels a CRD of Cluster API as an installed one.
+func (b *planBed) labelContract() {
+	b.t.Helper()
+	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "kubeadmcontrolplanes.controlplane.cluster.x-k8s.io"}}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"cluster.x-k8s.io/v1beta2": "v1beta2"}}}`))
+	b.must(b.kubernetes.client.Patch(b.t.Context(), crd, patch))
+}
+
+// rewrite replaces texts in the manifest that was written last, pair by pair.
+func (b *planBed) rewrite(pairs ...string) (file string) {
+	b.t.Helper()
+	file = filepath.Join(b.dir, "cluster.yaml")
+	content, err := os.ReadFile(file)
+	b.must(err)
+	b.must(os.WriteFile(file, []byte(strings.NewReplacer(pairs...).Replace(string(content))), 0o600))
+	return file
+}
+
 func (b *planBed) apply(file string) {
 	b.t.Helper()
 	content, err := os.ReadFile(file)
@@ -241,6 +293,50 @@ func TestPlan(t *testing.T) {
 			t.Errorf("a control plane larger than each host: %+v", r.Steps)
 		}
 	})
+	t.Run("a new cluster in Cluster API's v1beta1", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		want := lines(b.plan(exitOK, "-f", b.manifest(4, 1)))
+		file := b.rewrite("apiGroup: infrastructure.cluster.x-k8s.io", "apiVersion: infrastructure.cluster.x-k8s.io/v1beta1",
+			"apiGroup: controlplane.cluster.x-k8s.io", "apiVersion: controlplane.cluster.x-k8s.io/v1beta1", "x-k8s.io/v1beta2", "x-k8s.io/v1beta1",
+			"machineTemplate: {spec: {infrastructureRef: ", "machineTemplate: {infrastructureRef: ", "name: cp}}}\n", "name: cp}}\n")
+		if diff := cmp.Diff(want, lines(b.plan(exitOK, "-f", file))); diff != "" {
+			t.Errorf("the plan differs from that of v1beta2 (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a new cluster of a ClusterClass", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		b.labelContract()
+		want := lines(b.plan(exitOK, "-f", b.manifest(4, 1)))
+		for name, file := range map[string]string{
+			"that is in the manifests": b.ofClass("value: {minCPU: 2}"),
+			"in v1beta1":               b.ofClass("value: {minCPU: 2}", "classRef: {name: capmaas}", "class: capmaas"),
+		} {
+			if diff := cmp.Diff(want, lines(b.plan(exitOK, "-f", file))); diff != "" {
+				t.Errorf("%s: the plan differs from that of one without (-want +got):\n%s", name, diff)
+			}
+		}
+		if r := b.plan(exitFailed, "-f", b.ofClass("value: {minCPU: -1}")); !strings.Contains(r.Problem, "worker") || r.Remedy != "" {
+			t.Errorf("the class refuses a variable, and the report is %+v", r)
+		}
+		r := b.plan(exitFailed, "-f", b.ofClass("value: {minCPU: 64}"))
+		if last := r.Steps[len(r.Steps)-1]; last.Fits || !strings.Contains(last.Owner, "c1-md-0") {
+			t.Errorf("the worker is too large, and the plan is %+v", r.Steps)
+		}
+	})
+	t.Run("clusters that can't be planned", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		for with, says := range map[string]string{
+			"topology: {classRef: {name: capmaas}, version: v1.35.0}": "ClusterClass capmaas",
+			"paused: false": "spec.infrastructureRef",
+			"infrastructureRef: {apiGroup: example.com, kind: OtherCluster, name: c1}": "OtherCluster",
+		} {
+			b.manifest(4, 0)
+			file := b.rewrite("infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: MaasCluster, name: c1}", with)
+			if r := b.plan(exitFailed, "-f", file); !strings.Contains(r.Problem, says) {
+				t.Errorf("with %s the problem is %q, want %q in it", with, r.Problem, says)
+			}
+		}
+	})
 	t.Run("a new cluster whose zones MAAS does not have", func(t *testing.T) { newPlanBed(t, k).lacksZones() })
 	t.Run("an upgrade", func(t *testing.T) {
 		b := newPlanBed(t, k)
@@ -260,6 +356,10 @@ func TestPlan(t *testing.T) {
 		if r := b.plan(exitOK, "upgrade", b.namespace+"/c1", "--kubernetes-version=v1.35.0"); len(r.Steps) != 0 || r.Seconds != 0 {
 			t.Errorf("it has that version, and the plan is %+v", r.Steps)
 		}
+		if r := b.plan(exitFailed, "upgrade", "c1", "--kubernetes-version=v1.34.9"); len(r.Steps) != 0 || !strings.Contains(r.Problem, "v1.35.0") {
+			t.Errorf("it has a newer version, and the plan is %+v", r)
+		}
+		b.checkImagesOfAnotherVersion()
 		file := b.manifest(4, 0)
 		if r := b.plan(exitOK, "-f", file); len(r.Steps) != 0 {
 			t.Errorf("the manifests are as what is there, and the plan is %+v", r.Steps)
@@ -343,6 +443,36 @@ func (b *planBed) lacksZones() {
 	}
 }
 
+// checkImagesOfAnotherVersion checks that the plan of an upgrade names the images that have another version in their
+// names.
+func (b *planBed) checkImagesOfAnotherVersion() {
+	b.t.Helper()
+	templates := &infrav1.MaasMachineTemplateList{}
+	b.must(b.kubernetes.client.List(b.t.Context(), templates, client.InNamespace(b.namespace)))
+	for image, isOther := range map[string]bool{
+		"ubuntu/jammy": false, "custom/u-2404-k8s": false, "custom/u-2404-k8s-1.36": false, "custom/u-2404-k8s-v1.36.0-a": false,
+		"custom/u-2404-k8s-1.35": true, "custom/u-2404-k8s-v1.36.4": true, "k8s-1.3": true,
+	} {
+		for i := range templates.Items {
+			template := templates.Items[i].DeepCopy()
+			b.must(client.IgnoreNotFound(b.kubernetes.client.Delete(b.t.Context(), template)))
+			template.ResourceVersion, template.UID, template.Spec.Template.Spec.Image = "", "", image
+			b.must(b.kubernetes.client.Create(b.t.Context(), template))
+		}
+		r := b.plan(exitOK, "upgrade", "c1", "--kubernetes-version=v1.36.0")
+		named := len(r.Notes) > 0 && !slices.ContainsFunc(r.Notes, func(note string) bool { return !strings.Contains(note, image) })
+		if named != isOther || len(r.Notes) > 0 && !isOther {
+			b.t.Errorf("with the image %s the notes are %q", image, r.Notes)
+		}
+	}
+	for i := range templates.Items {
+		before := templates.Items[i].DeepCopy()
+		b.must(client.IgnoreNotFound(b.kubernetes.client.Delete(b.t.Context(), before)))
+		before.ResourceVersion, before.UID = "", ""
+		b.must(b.kubernetes.client.Create(b.t.Context(), before))
+	}
+}
+
 func TestPlanIsCalledAsItsHelpSays(t *testing.T) {
 	good := []string{"--kubeconfig=" + filepath.Join(t.TempDir(), "none"), "--maas-endpoint=http://127.0.0.1:1/MAAS", "--maas-api-key=" + goodKey}
 	for name, args := range map[string][]string{
@@ -350,6 +480,8 @@ func TestPlanIsCalledAsItsHelpSays(t *testing.T) {
 		"no cluster":           {"plan", "upgrade", "--kubernetes-version=v1.36.0"},
 		"no version":           {"plan", "upgrade", "c1"},
 		"a version without v":  {"plan", "upgrade", "c1", "--kubernetes-version=1.36.0"},
+		"half a version":       {"plan", "upgrade", "c1", "--kubernetes-version=v1.36"},
+		"no number":            {"plan", "upgrade", "c1", "--kubernetes-version=vnext"},
 		"two clusters":         {"plan", "upgrade", "c1", "c2", "--kubernetes-version=v1.36.0"},
 		"no host":              {"plan", "drain"},
 		"a host with no name":  {"plan", "drain", "default/"},

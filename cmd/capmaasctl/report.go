@@ -23,8 +23,7 @@ const (
 	stateChanged state = "changed" // it was wrong, and --apply corrected it
 	stateMissing state = "missing" // it does not exist, and --apply would create it
 	stateFailed  state = "failed"  // a person has to do something
-	stateNo      state = "no"      // the key may not do this, which not everybody needs
-	stateUnknown state = "unknown" // MAAS can't be asked now whether the key may
+	stateUnknown state = "unknown" // MAAS does not tell
 )
 
 // check is one line of the output. The JSON names are part of its contract.
@@ -72,7 +71,7 @@ type report struct {
 // newReport sums up. canApply reports whether the command has --apply.
 func newReport(command string, found checks, canApply, applied bool) report {
 	var counts []string
-	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed, stateNo, stateUnknown} {
+	for _, s := range []state{stateOK, stateChanged, stateMissing, stateFailed, stateUnknown} {
 		if n := len(list.Where(found, func(one check) bool { return one.State == s })); n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s))
 		}

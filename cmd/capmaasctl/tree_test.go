@@ -11,7 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
@@ -134,6 +138,40 @@ func TestCompletion(t *testing.T) {
 		"kubectl_complete-capmaas image up":      "upload\t",
 	} {
 		if got := call(t, "", nil, strings.Fields(line)...); got.code != exitOK || !strings.Contains(got.stdout, want) {
+			t.Errorf("%s: %+v, want %q", line, got, want)
+		}
+	}
+}
+
+// The shell offers the names of objects, in the namespace that the line names.
+func TestCompletionOfNames(t *testing.T) {
+	k := newKubernetes(t)
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "names-of-a"}},
+		&infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "names-of-a", Name: "our-c1"}, Spec: infrav1.MaasClusterSpec{DNSDomain: "maas"}},
+		&infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "our-c2"}, Spec: infrav1.MaasClusterSpec{DNSDomain: "maas"}},
+	} {
+		if err := k.client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line, want := range map[string]string{
+		"explain maascl":                               "maascluster\n",
+		"explain cl":                                   "cluster\n",
+		"explain maascluster our":                      "our-c2\n",
+		"explain mc -n names-of-a our":                 "our-c1\n",
+		"explain mc names-of-a/":                       "names-of-a/our-c1\n",
+		"explain maascluster our-c2 our":               "",
+		"explain nothing our":                          "",
+		"host drain our":                               "",
+		"plan upgrade our-c2 our":                      "",
+		"explain mc --kubeconfig=/nowhere our":         "",
+		"explain mc --context=another-one our":         "",
+		"explain mc --namespace=names-of-nobody our-c": "",
+	} {
+		got := call(t, "", []string{"KUBECONFIG=" + k.kubeconfig}, strings.Fields("capmaasctl __complete "+line)...)
+		words, _, _ := strings.Cut(got.stdout, ":4\n")
+		if got.code != exitOK || words != want {
 			t.Errorf("%s: %+v, want %q", line, got, want)
 		}
 	}

@@ -41,7 +41,7 @@ func newMetrics() *metrics {
 			Name: metricsPrefix + "pass_duration_seconds", Help: "How long a pass took.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}),
-		lastSuccess: gauge("last_success_timestamp_seconds", "When a pass last found, or made, all as it should be."),
+		lastSuccess: gauge("last_success_timestamp_seconds", "Time of the last pass that left the host fully prepared."),
 		steps: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: metricsPrefix + "step_ok", Help: "Whether a step of the last pass succeeded; steps that it did not reach " +
 				"have no value.",

@@ -101,7 +101,7 @@ func variable(flag string) string {
 	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// forms tell what values of each type of flag look like; pflag has no name for the type of a TextVar. A string may be
+// forms are what values of each type of flag look like; pflag has no name for the type of a TextVar. A string may be
 // anything.
 var forms = map[string]string{
 	"": "an IP address", "bool": "true or false", "duration": "a duration, such as 90s or 5m", "int": "a whole number",
@@ -161,7 +161,7 @@ var maasName = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_ -]{0,255})?$`)
 
 const isMAASName = "a name that MAAS takes: letters, digits, spaces, - and _"
 
-// check tells which values can't be used.
+// check returns which values can't be used.
 func (o *options) check(wrong func(variable, problem string)) {
 	isNode := o.nodeName != "" && len(validation.IsDNS1123Subdomain(secretPrefix+o.nodeName)) == 0 // a Secret's name, too
 	for _, c := range []struct {

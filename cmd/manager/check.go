@@ -23,9 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // checkCommand is the first argument that makes the program check its requirements and end.
@@ -108,6 +106,9 @@ func checkKubernetes(context.Context, options) (string, error) {
 	return "the CRDs and Cluster API are served", nil
 }
 
+// inValues explains errors of a MAAS that the chart's values give.
+var inValues = maas.Names{Endpoint: "the chart's value maas.endpoint", CABundle: "the chart's value maas.caBundle"}
+
 // checkMAAS checks that MAAS accepts the manager's own credentials, if it has any.
 func checkMAAS(ctx context.Context, opts options) (string, error) {
 	config, err := opts.reconcile.Credentials.Read()
@@ -127,44 +128,18 @@ func checkMAAS(ctx context.Context, opts options) (string, error) {
 		version, err = api.Version(ctx)
 	}
 	if err != nil {
-		found, remedy := maas.Explain(err)
+		found, remedy := inValues.Explain(err)
 		return "", fmt.Errorf("%s: %s: %s", config.Endpoint, found, remedy)
 	}
-	may, err := uses(ctx, api)
 	switch {
-	case err != nil:
-		return "", err
-	case may == "" && !user.Administrator:
+	case version.HasEntitlements():
+		return fmt.Sprintf("MAAS %s at %s takes the API key of %s", version, config.Endpoint, user.Username), nil
+	case !user.Administrator:
 		return "", fmt.Errorf("MAAS %s at %s takes the API key, but its user %s is no administrator: VM hosts, DNS and the "+
 			"deletion of machines are for administrators", version, config.Endpoint, user.Username)
-	case may == "":
-		return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint,
-			user.Username), nil
 	}
-	return fmt.Sprintf("MAAS %s at %s takes the API key of %s, %s", version, config.Endpoint, user.Username, may), nil
-}
-
-// uses says what the API key may be used for; "" if its user is an administrator or not, as up to MAAS 3.7.
-func uses(ctx context.Context, api *maas.Client) (string, error) {
-	asker := rights.Direct{Client: api}
-	entitled, err := asker.HasEntitlements(ctx)
-	if err != nil || !entitled {
-		return "", err
-	}
-	pools, err := api.ListResourcePools(ctx)
-	if err != nil {
-		return "", fmt.Errorf("listing MAAS's resource pools: %w", err)
-	}
-	found, err := rights.Survey(ctx, asker, pools)
-	if err != nil {
-		return "", err
-	}
-	may := list.Where(found, func(f rights.Finding) bool { return f.Usable() })
-	if len(may) == 0 {
-		return "", errors.New("MAAS takes the API key, and its user has no entitlement that the manager could use " +
-			"(docs/security.md)")
-	}
-	return "which is for: " + strings.Join(list.Each(may, func(f rights.Finding) string { return f.What }), "; "), nil
+	return fmt.Sprintf("MAAS %s at %s takes the API key of the administrator %s", version, config.Endpoint,
+		user.Username), nil
 }
 
 // isGiven reports whether the manager has a file of credentials, which may be unreadable.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -39,7 +40,7 @@ func defaultOptions() options {
 			Clock:       clock.RealClock{},
 			Credentials: scope.ManagerCredentials{Dir: "/etc/capmaas", Namespaces: []string{}},
 			PollActive:  5 * time.Second, PollIdle: time.Minute,
-			SettleTime: 4 * time.Minute, PowerSettleTime: 16 * time.Minute,
+			SettleTime: record.DefaultSettleTime, PowerSettleTime: record.DefaultPowerSettleTime,
 			CommissionTimeout: 30 * time.Minute, DeployTimeout: 45 * time.Minute, VMHostUnreachableTimeout: 5 * time.Minute,
 			OrphanAuditInterval: 10 * time.Minute, LXDHostInterval: controllers.DefaultLXDHostInterval,
 			Initializer: maascluster.Initializer{PullPolicy: "IfNotPresent"},

@@ -20,7 +20,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -30,6 +29,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
@@ -226,7 +226,7 @@ func (r *Reconciler) act(ctx context.Context, host *infrav1.LXDHost, v *vm) (out
 		return waiting("%s", why), nil
 	}
 	defer leave.End()
-	if late() || leave.IsLate() {
+	if late() { // The leave, which is younger, is not too late before.
 		return waiting("the API server takes too long"), nil
 	}
 	if v.out.action == rollOut {
@@ -273,14 +273,5 @@ func (r *Reconciler) rollOut(ctx context.Context, v *vm) error {
 
 // store patches the status as change leaves it. Others write other conditions of the same objects.
 func (r *Reconciler) store(ctx context.Context, host *infrav1.LXDHost, change func()) error {
-	helper, err := patch.NewHelper(host, r.Client)
-	if err != nil {
-		return fmt.Errorf("preparing to patch LXDHost %s: %w", host.Name, err)
-	}
-	change()
-	err = helper.Patch(ctx, host, patch.WithOwnedConditions{Conditions: []string{infrav1.EvacuatedCondition}})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("patching LXDHost %s: %w", host.Name, err)
-	}
-	return nil
+	return client.IgnoreNotFound(objects.PatchConditions(ctx, r.Client, host, change, infrav1.EvacuatedCondition))
 }

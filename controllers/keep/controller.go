@@ -148,7 +148,7 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 		case err != nil:
 			return err
 		case taker == nil || (taker.Spec.SystemID != "" && taker.Spec.SystemID != kept.SystemID):
-			return k.record.Merge(ctx, func(all *record.KeptMachines) { all.Return(kept.SystemID, kept.TakenBy, false) })
+			return k.record.Merge(ctx, func(all *record.KeptMachines) { all.StopTaking(kept.SystemID, kept.TakenBy, false) })
 		case taker.Spec.SystemID == kept.SystemID:
 			return k.record.Merge(ctx, func(all *record.KeptMachines) { all.Drop(kept.SystemID, kept.TakenBy) })
 		}
@@ -161,7 +161,7 @@ func (k *keeper) look(ctx context.Context, kept record.KeptMachine) error {
 		}
 		given := false
 		err = k.record.Merge(ctx, func(all *record.KeptMachines) {
-			all.Return(kept.SystemID, "", true)
+			all.StopTaking(kept.SystemID, "", true)
 			now := all.Named(kept.SystemID)
 			given = now != nil && now.GivenBack
 		})
@@ -244,12 +244,12 @@ func (k *keeper) giveBack(ctx context.Context, kept record.KeptMachine) error {
 
 // formerIsThere reports whether the MaasMachine that had the machine is still there, and so gives it back itself.
 func (k *keeper) formerIsThere(ctx context.Context, kept record.KeptMachine) (bool, error) {
-	m := &infrav1.MaasMachine{}
-	err := k.APIReader.Get(ctx, client.ObjectKey{Namespace: k.maasCluster.Namespace, Name: kept.Machine}, m)
-	if err != nil && !presence.IsAbsent(err, kept.Machine) {
-		return false, fmt.Errorf("reading MaasMachine %s: %w", kept.Machine, err)
+	m, key := &infrav1.MaasMachine{}, client.ObjectKey{Namespace: k.maasCluster.Namespace, Name: kept.Machine}
+	there, err := presence.Look(ctx, k.APIReader, clusters.MaasMachineKind, key, m)
+	if unknown, is := errors.AsType[*presence.UnknownError](err); is && unknown.IsMissing() {
+		k.sooner(unknown.Remaining)
 	}
-	return err == nil && (m.Spec.SystemID == "" || m.Spec.SystemID == kept.SystemID), nil
+	return there && (m.Spec.SystemID == "" || m.Spec.SystemID == kept.SystemID), err
 }
 
 // named returns the Cluster, or one of its name if it is gone.

@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
@@ -32,7 +33,7 @@ func TestAMachineThatCannotBeGivenBackPutsOffNoOther(t *testing.T) {
 	const soon = 2 * time.Second
 	asked := map[string]int{}
 	r := &Reconciler{
-		Base:     reconciler.Base{Client: c, APIReader: c, Records: &record.Records{Client: c}, Clock: testingclock.NewFakePassiveClock(time.Now())},
+		Base:     reconciler.Base{Client: c, APIReader: presence.NewReader(c, 0), Records: &record.Records{Client: c}, Clock: testingclock.NewFakePassiveClock(time.Now())},
 		Interval: time.Minute,
 		GiveBack: func(_ context.Context, _ *clusterv1.Cluster, _ *infrav1.MaasCluster, kept record.KeptMachine, _ *record.Cluster) (bool, time.Duration, error) {
 			asked[kept.SystemID]++
@@ -48,6 +49,9 @@ func TestAMachineThatCannotBeGivenBackPutsOffNoOther(t *testing.T) {
 	}
 	if err := c.Delete(t.Context(), maasCluster); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(t.Context(), request); err != nil || len(asked) > 0 {
+		t.Errorf("before it is certain that the MaasMachines are gone: asked for %v: %v", asked, err)
 	}
 	result, err := r.Reconcile(t.Context(), request)
 	if err != nil || result.RequeueAfter != soon || asked["a"] != 1 || asked["b"] != 1 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keep leaves bare-metal machines to the next Machine of the same owner: it reports whether one is missing, and
-// gives machines back that nobody takes. The record of the MaasCluster names those that wait.
+// gives machines back that no Machine takes. The record of the MaasCluster names those that wait.
 package keep
 
 import (
@@ -56,7 +56,7 @@ func Missing(
 	return 1, nil
 }
 
-// lacking is Missing; *presence.UnknownError: nobody knows.
+// lacking is Missing; *presence.UnknownError: it is not known.
 func lacking(
 	ctx context.Context, c client.Client, live client.Reader, cluster *clusterv1.Cluster, owner string,
 ) (int, error) {

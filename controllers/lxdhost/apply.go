@@ -88,21 +88,21 @@ func (c choice) and(host *infrav1.LXDHost) choice {
 	return choice{c.unschedulable || host.Spec.Unschedulable, c.evacuate || host.Spec.Evacuate}
 }
 
-// mayChange reports whether an LXDHost is one that the mirror made, and that nobody asks it to leave alone. One with
+// mayChange reports whether an LXDHost is one that the mirror made, and that no person asks it to leave alone. One with
 // the finalizer is a VM host no more.
 func (m *Mirror) mayChange(host *infrav1.LXDHost) bool {
 	return host.Spec.VMHost != nil && host.DeletionTimestamp.IsZero() &&
 		!controllerutil.ContainsFinalizer(host, infrav1.LXDHostFinalizer) && !m.Ignores(host) && !annotations.HasPaused(host)
 }
 
-// remove deletes an object; nothing but the object is lost. One that somebody changed since it was read, say by a
+// remove deletes an object; nothing but the object is lost. One that was changed since it was read, say by a
 // cordon, stays until the next round, which begins at once.
 func (m *Mirror) remove(ctx context.Context, there *existing, host *infrav1.LXDHost) error {
 	key := client.ObjectKeyFromObject(host)
 	read := client.Preconditions{UID: &host.UID, ResourceVersion: &host.ResourceVersion}
 	if err := m.Client.Delete(ctx, host, read); apierrors.IsConflict(err) {
 		there.stay = append(there.stay, host)
-		ctrl.LoggerFrom(ctx).V(1).Info("An LXDHost stays for a round, because somebody changed it", "lxdHost", key)
+		ctrl.LoggerFrom(ctx).V(1).Info("An LXDHost stays for a round, because it was changed", "lxdHost", key)
 		m.Wake()
 		return nil
 	} else if client.IgnoreNotFound(err) != nil {
@@ -368,7 +368,7 @@ func (m *Mirror) reportMissing(ctx context.Context, host *infrav1.LXDHost, v *vi
 	before := host.DeepCopy()
 	switch {
 	case v != nil && v.gone:
-		if host.Namespace == m.Namespace { // Nobody else writes there, and MAAS proves nothing any more.
+		if host.Namespace == m.Namespace { // No other user writes there, and MAAS proves nothing any more.
 			m.Scopes.Places.Put(host.Annotations[infrav1.MAASAnnotation], host)
 		}
 		const message = "this MAAS has no VM hosts any more (MAAS 4.0 and newer): its VMs run on; for new ones, and to " +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lxdhost reports the state of LXD hosts in LXDHosts: Reconciler that of the hosts that people add, as LXD
-// tells it, and Mirror that of MAAS's VM hosts, for which it makes the objects.
+// shows it, and Mirror that of MAAS's VM hosts, for which it makes the objects.
 package lxdhost
 
 import (
@@ -32,7 +32,8 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
-// Reconciler reports what LXD tells of the hosts that people add, and keeps their objects while VMs are on them.
+// Reconciler reports what LXD says of the hosts that people add, and keeps their objects while VMs are on them. It
+// deletes the VMs that were left on a host, also on a VM host.
 type Reconciler struct {
 	reconciler.Base
 	// Mirror keeps the objects of MAAS's VM hosts.
@@ -41,6 +42,7 @@ type Reconciler struct {
 	Interval time.Duration
 
 	images images
+	looks  looks
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;patch
@@ -75,6 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if err := r.Client.Get(ctx, req.NamespacedName, host); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.Scopes.ReleaseLXDHost(req.NamespacedName)
+			r.looks.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -84,13 +87,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	before := host.DeepCopy()
 	if isPaused, requeue, err := paused.EnsurePausedCondition(ctx, r.Client, nil, host); err != nil || isPaused ||
 		requeue {
+		r.looks.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !r.isDirect(ctx, host) {
-		return ctrl.Result{RequeueAfter: r.leaveToMirror(host)}, nil
+		return ctrl.Result{RequeueAfter: sooner(r.leaveToMirror(host), r.lookForLeft(ctx, host))}, nil
 	}
 	if added, err := finalizers.EnsureFinalizer(ctx, r.Client, host, infrav1.LXDHostFinalizer); err != nil || added {
 		return ctrl.Result{}, err
+	}
+	if changed, err := r.keepToLXD(ctx, host); err != nil || changed {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	var done bool // The object is gone, or on its way.
 	var err error
@@ -102,8 +109,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if done || ctx.Err() != nil {
 		return ctrl.Result{}, err
 	}
-	err = kerrors.NewAggregate([]error{err, store(ctx, r.Client, r.Recorder, before, host)})
-	return ctrl.Result{RequeueAfter: wait.Jitter(r.Interval, jitter)}, err
+	if stored := store(ctx, r.Client, r.Recorder, before, host); stored != nil {
+		return ctrl.Result{}, kerrors.NewAggregate([]error{err, stored})
+	}
+	// The status is stored before: it says by now what the host is like, and looking may take long.
+	left := r.lookForLeft(ctx, host)
+	return ctrl.Result{RequeueAfter: sooner(wait.Jitter(r.Interval, jitter), left)}, err
+}
+
+// sooner returns the shorter of two waits; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // isDirect reports whether VMs are made through the LXD's own API: on a former VM host, from when its MAAS has been

@@ -28,6 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
 const (
@@ -122,7 +123,7 @@ func (r *Reconciler) markRegistered(ctx context.Context, host *infrav1.LXDHost) 
 		report.SetTrue(host, infrav1.RegisteredCondition, infrav1.ReadyReason)
 		return
 	}
-	p := report.Explain(err)
+	p := report.Explain(scope.FromLXDHost(host, err))
 	if p.Reason == infrav1.CredentialsInvalidReason || guard.Is[*machine.MissingError](err) {
 		report.SetFalse(host, infrav1.RegisteredCondition, p.Reason, "%s", p.Message)
 		return
@@ -206,16 +207,24 @@ func (r *Reconciler) awaitMachines(ctx context.Context, host *infrav1.LXDHost) (
 }
 
 // machinesOn returns the MaasMachines that may have a VM on a host. The cache may lack what one recorded a moment ago,
-// before it makes a VM there, and what its MaasCluster did: if it knows of none, the API server is asked for those of
-// the namespaces that may use the host.
+// before it makes a VM there: if it knows of none, the API server is asked.
 func (r *Reconciler) machinesOn(ctx context.Context, host *infrav1.LXDHost) (names []string, err error) {
 	there, err := readObjects(ctx, r.Client)
 	if err != nil {
 		return nil, err
 	}
-	if names = there.on(host); len(names) > 0 {
-		return names, nil
+	machines := there.on(host)
+	if len(machines) == 0 {
+		machines, err = r.machinesNow(ctx, there, host)
 	}
+	return list.Each(machines, func(m *infrav1.MaasMachine) string { return client.ObjectKeyFromObject(m).String() }), err
+}
+
+// machinesNow returns the MaasMachines that may have a VM on a host, as the API server has them, and what their
+// MaasClusters recorded: those of the namespaces that may use the host.
+func (r *Reconciler) machinesNow(
+	ctx context.Context, there *existing, host *infrav1.LXDHost,
+) (machines []*infrav1.MaasMachine, err error) {
 	namespaces := sets.Set[string]{}
 	for _, m := range there.lxd {
 		if clusters.MayUse(host, m) {
@@ -227,15 +236,14 @@ func (r *Reconciler) machinesOn(ctx context.Context, host *infrav1.LXDHost) (nam
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, now.on(host)...)
+		machines = append(machines, now.on(host)...)
 	}
-	return names, nil
+	return machines, nil
 }
 
 // on returns the MaasMachines that may have a VM on a host.
-func (e *existing) on(host *infrav1.LXDHost) []string {
-	on := list.Where(e.lxd, func(m *infrav1.MaasMachine) bool { return mayBeOn(m, host, e) })
-	return list.Each(on, func(m *infrav1.MaasMachine) string { return client.ObjectKeyFromObject(m).String() })
+func (e *existing) on(host *infrav1.LXDHost) []*infrav1.MaasMachine {
+	return list.Where(e.lxd, func(m *infrav1.MaasMachine) bool { return mayBeOn(m, host, e) })
 }
 
 // leftOn returns the VMs that were left on a host and whose devices MAAS still has, but for those that a person decides
@@ -275,6 +283,10 @@ func (r *Reconciler) vms(ctx context.Context, host *infrav1.LXDHost) ([]lxdhost.
 	if err != nil {
 		return nil, err
 	}
+	return r.list(ctx, options)
+}
+
+func (r *Reconciler) list(ctx context.Context, options lxdhost.Options) ([]lxdhost.VM, error) {
 	there, err := r.Scopes.LXD.Host(ctx, options)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 // existing are the objects in Kubernetes that a round needs.
 type existing struct {
 	hosts    []*infrav1.LXDHost
-	stay     []*infrav1.LXDHost                // what somebody changed as it was deleted
+	stay     []*infrav1.LXDHost                // what was changed as it was deleted
 	machines map[string][]*infrav1.MaasMachine // bare metal, by system id
 	lxd      []*infrav1.MaasMachine            // VMs
 	vms      map[string][]*infrav1.MaasMachine // those that have a host, by the id of that VM host: see placeOf
@@ -106,12 +106,12 @@ func (e *existing) of(s *sighting, views map[string]*view) []*infrav1.LXDHost {
 	return nil
 }
 
-// isIn reports whether a machine is one of a MAAS. One whose MAAS is not known has nothing in any.
+// isIn reports whether a machine belongs to a MAAS. One without a known MAAS belongs to none.
 func (e *existing) isIn(machine *infrav1.MaasMachine, where string) bool {
 	return e.homes[clusters.KeyOf(machine)] == where
 }
 
-// claimsOf returns the MaasMachines that claim to be the machine of a VM host. Anybody may write one.
+// claimsOf returns the MaasMachines that claim to be the machine of a VM host. Any user may write one.
 func (e *existing) claimsOf(s *sighting) []*infrav1.MaasMachine {
 	if s.Host.SystemID == "" {
 		return nil

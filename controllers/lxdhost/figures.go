@@ -18,7 +18,7 @@ import (
 
 const gigabyte = 1_000_000_000
 
-// setReading puts what LXD told into the status. owners are the Clusters by owner id.
+// setReading puts what LXD said into the status. owners are the Clusters by owner id.
 func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[string]string) {
 	status := &host.Status
 	status.Version = reading.Version
@@ -50,7 +50,7 @@ func setReading(host *infrav1.LXDHost, reading lxdhost.Reading, owners map[strin
 	setVMs(status, counts)
 }
 
-// setVMHost puts what MAAS told of a VM host into the status. counts are its VMs by cluster.
+// setVMHost puts what MAAS says of a VM host into the status. counts are its VMs by cluster.
 func setVMHost(status *infrav1.LXDHostStatus, h *maas.VMHost, counts map[string]int32) {
 	status.Version, status.SystemID = h.Version, h.Host.SystemID
 	setPools(status, h.StoragePools, func(pool maas.StoragePool) infrav1.LXDStoragePoolStatus {

@@ -22,7 +22,7 @@ import (
 const (
 	// imageRetry is how long a host gets no image after a transfer failed.
 	imageRetry = 5 * time.Minute
-	// imageKept is how long an image that was brought is kept when nobody needs it: the next template may.
+	// imageKept is how long an image that was brought is kept when no object needs it: the next template may.
 	imageKept = time.Hour
 	// maxSending is how many hosts read images from one at a time.
 	maxSending = 2
@@ -31,7 +31,7 @@ const (
 )
 
 // images brings images to the hosts that people added before VMs are placed there, and removes those that it brought
-// when nobody needs them. What it knows of a host is what was read of it last.
+// when no object needs them. What it knows of a host is what was read of it last.
 type images struct {
 	jobs chan func(context.Context)
 
@@ -63,7 +63,7 @@ type transfers struct {
 	changed, again time.Time
 	// failed has when the last transfer from another host failed: any other is tried first.
 	failed map[client.ObjectKey]time.Time
-	// unneeded has since when nobody needs an image that was brought, by fingerprint.
+	// unneeded has since when no object needs an image that was brought, by fingerprint.
 	unneeded map[string]time.Time
 }
 
@@ -246,8 +246,8 @@ func (i *images) offers(
 	return slices.Compact(fingerprints), from
 }
 
-// isTrustedBy reports whether all whose VMs a host may have let this one have them, too: what a VM is made from is
-// whatever the owner of this one wants.
+// isTrustedBy reports whether every namespace that is allowed on the other host is allowed on this one: the owner of
+// this one decides what VMs are made from.
 func (h *imageHost) isTrustedBy(other *imageHost) bool {
 	has := func(namespace string) bool { return slices.Contains(h.open, namespace) }
 	return h.maas == other.maas &&
@@ -255,7 +255,7 @@ func (h *imageHost) isTrustedBy(other *imageHost) bool {
 			func(namespace string) bool { return !has(namespace) }))
 }
 
-// superfluous returns an image that was brought, and that nobody has needed for long.
+// superfluous returns an image that was brought, and that no object has needed for long.
 func (h *imageHost) superfluous(key client.ObjectKey, at time.Time) *transfer {
 	needed := map[string]time.Time{}
 	var next *transfer

@@ -60,7 +60,7 @@ type Mirror struct {
 
 // asked is what is known of one MAAS from earlier rounds.
 type asked struct {
-	answered   time.Time // when it last told its VM hosts
+	answered   time.Time // when it last returned its VM hosts
 	problem    string    // why it did not, the last time
 	empty      bool      // it has no VM hosts, and there are no objects of any
 	machines   map[string]*maas.Machine
@@ -253,7 +253,7 @@ func (m *Mirror) list(
 	return hosts, has, nil
 }
 
-// forget forgets the MAASes that nobody uses any more.
+// forget forgets the MAASes that are not used any more.
 func (m *Mirror) forget(there *existing, regions []*scope.Region) {
 	maps.DeleteFunc(m.known, func(where string, _ asked) bool {
 		isUsed := slices.ContainsFunc(regions, func(region *scope.Region) bool { return region.Where() == where })

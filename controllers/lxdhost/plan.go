@@ -29,7 +29,7 @@ type sighting struct {
 }
 
 // sightings returns what the MAASes showed, in a fixed order. Two URLs are two MAASes, whatever they show: a MAAS that
-// was restored from the database of another shows the same ids and machines, and anybody can make a server that does.
+// was restored from the database of another shows the same ids and machines, and any user can make a server that does.
 func sightings(views map[string]*view, own string) []*sighting {
 	var all []*sighting
 	for _, where := range slices.Sorted(maps.Keys(views)) {

@@ -40,8 +40,8 @@ type proof struct {
 	err    error // why MAAS did not say
 }
 
-// errUnproven means that MAAS has not been asked, or has not answered yet.
-var errUnproven = errors.New("MAAS has not answered yet")
+// errUnproven means that MAAS has not been asked, or has not responded yet.
+var errUnproven = errors.New("MAAS has not responded yet")
 
 // ownerOf returns the MaasMachine that MAAS has proven to be the machine that a VM host runs on; nil if there is none.
 // What objects say is only a claim.
@@ -145,7 +145,7 @@ func (m *Mirror) proveIn(
 	return nil, nil
 }
 
-// identityOf returns what identifies the machine of a MaasMachine in MAAS. Nobody but the manager writes the owner id.
+// identityOf returns what identifies the machine of a MaasMachine in MAAS. Only the manager writes the owner id.
 func (m *Mirror) identityOf(ctx context.Context, claim *infrav1.MaasMachine) (ownership.Identity, error) {
 	list := &infrav1.MaasClusterList{}
 	if err := m.Client.List(ctx, list, client.InNamespace(claim.Namespace), client.UnsafeDisableDeepCopy); err != nil {

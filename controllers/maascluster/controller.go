@@ -39,6 +39,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
@@ -113,7 +114,7 @@ func (r *Reconciler) machineToCluster(ctx context.Context, object client.Object)
 func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reconcile.Request {
 	name := object.GetLabels()[clusterv1.ClusterNameLabel]
 	if name == "" {
-		return nil // An LXDHost that somebody else made.
+		return nil // An LXDHost that another user made.
 	}
 	cluster, err := util.GetClusterByName(ctx, r.Client, object.GetNamespace(), name)
 	if apierrors.IsNotFound(err) {
@@ -147,8 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	isLive := maasCluster.DeletionTimestamp.IsZero()
 	if cluster == nil {
 		if isLive {
-			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
-			return ctrl.Result{}, nil
+			return ctrl.Result{}, r.awaitOwner(ctx, maasCluster)
 		}
 		cluster = &clusterv1.Cluster{}
 		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
@@ -194,6 +194,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	return r.reconcileNormal(ctx, cluster, maasCluster, patcher.Record)
 }
 
+// awaitOwner says what a MaasCluster without an owner waits for. One that has another owner gets its Cluster soon, one
+// that is paused is being moved, and of one that something else manages that is for what manages it to say.
+func (r *Reconciler) awaitOwner(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
+	if len(maasCluster.OwnerReferences) > 0 || annotations.HasPaused(maasCluster) ||
+		annotations.IsExternallyManaged(maasCluster) {
+		return nil
+	}
+	return report.AwaitOwner(ctx, r.Client, maasCluster, "Cluster")
+}
+
 // reconcileForeign records the MAAS of a cluster that something else manages, and follows it: its machines keep to that
 // as those of any other, and block its move while they come or go. Of its status it says only that it was seen: whether
 // it is ready is for what manages it to say.
@@ -220,7 +230,7 @@ func (r *Reconciler) reconcileForeign(
 		err = r.recordMAAS(ctx, s)
 	}
 	if err != nil {
-		return report.Explain(err).Result(err) // The machines tell of it.
+		return report.Explain(err).Result(err) // The machines report it.
 	}
 	return ctrl.Result{}, nil
 }
@@ -279,7 +289,7 @@ func (r *Reconciler) reconcileNormal(
 			return ctrl.Result{}, err
 		}
 		if err != nil {
-			return report.Explain(err).Show(maasCluster, step.condition).Result(err)
+			return report.Explain(s.From(err)).Show(maasCluster, step.condition).Result(err)
 		}
 	}
 	after = wait.Jitter(after, 0.2)
@@ -310,7 +320,7 @@ func whyKept(kept []record.KeptMachine) string {
 func (r *Reconciler) reconcileDelete(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
 ) (ctrl.Result, error) {
-	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	machines, err := r.machinesLeft(ctx, cluster, maasCluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -320,8 +330,7 @@ func (r *Reconciler) reconcileDelete(
 		return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
 	}
 	if len(machines) > 0 {
-		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason,
-			"waiting for %d machine(s) to be deleted", len(machines))
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "%s", whyMachines(cluster, machines))
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
 	if kept := len(rec.Kept); kept > 0 {
@@ -331,7 +340,7 @@ func (r *Reconciler) reconcileDelete(
 	}
 	if s != nil {
 		if err := r.deleteEndpoint(ctx, s, rec); err != nil {
-			return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
+			return report.Explain(s.From(err)).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
 		}
 	} else {
 		rec.Pending = nil // Nothing was asked for, or it was for the original.
@@ -343,6 +352,46 @@ func (r *Reconciler) reconcileDelete(
 	r.told.End(maasCluster)
 	r.Tell(maasCluster, "Deleted", "Delete", "nothing of this cluster is left in MAAS")
 	return ctrl.Result{}, nil
+}
+
+// machinesLeft returns the machines that a MaasCluster that is being deleted waits for: without it nothing could give
+// them back. The cache may not have one yet, and a label may have been removed: if it shows none, the API server is
+// asked, and what is recorded counts as well.
+func (r *Reconciler) machinesLeft(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) ([]infrav1.MaasMachine, error) {
+	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	if err != nil || len(machines) > 0 {
+		return machines, err
+	}
+	return r.machinesNow(ctx, cluster.Name, maasCluster)
+}
+
+// machinesNow returns the machines of a cluster that the API server has, also those whose label was removed.
+func (r *Reconciler) machinesNow(
+	ctx context.Context, cluster string, maasCluster *infrav1.MaasCluster,
+) ([]infrav1.MaasMachine, error) {
+	all, id := &infrav1.MaasMachineList{}, maasCluster.Annotations[infrav1.OwnerIDAnnotation]
+	if err := r.APIReader.List(ctx, all, client.InNamespace(maasCluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the MaasMachines that are there now: %w", err)
+	}
+	return list.Where(all.Items, func(m infrav1.MaasMachine) bool {
+		return clusters.KeyOf(&m).Name == cluster || (id != "" && m.Annotations[infrav1.OwnerIDAnnotation] == id)
+	}), nil
+}
+
+// maxNamed is how many machines a message names.
+const maxNamed = 5
+
+// whyMachines says for which machines a MaasCluster that is being deleted waits, and what deletes them.
+func whyMachines(cluster *clusterv1.Cluster, machines []infrav1.MaasMachine) string {
+	names := list.Each(machines, func(m infrav1.MaasMachine) string { return m.Name })
+	slices.Sort(names)
+	remedy := ""
+	if cluster.UID != "" && cluster.DeletionTimestamp.IsZero() {
+		remedy = fmt.Sprintf("; Cluster %s is not being deleted, and keeps them: delete it", cluster.Name)
+	}
+	return fmt.Sprintf("waiting for %d machine(s) to be deleted: %s%s", len(names), text.List(names, maxNamed), remedy)
 }
 
 // stillIn returns the MAAS of a cluster that is being deleted; nil if nothing of it is in one. If the credentials were
@@ -361,5 +410,5 @@ func (r *Reconciler) stillIn(
 	if err != nil {
 		return nil, err
 	}
-	return s, r.recordMAAS(ctx, s)
+	return s, s.From(r.recordMAAS(ctx, s))
 }

@@ -94,7 +94,7 @@ func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachin
 type look func(context.Context) (found bool, err error)
 
 // machineLooks look for the cluster's machines: those that MAAS has as devices, too, and those from which MAAS took the
-// agent name when somebody released them.
+// agent name when they were released.
 func machineLooks(s *scope.Cluster, machines []infrav1.MaasMachine) (looks []look) {
 	var marked, named, known []maas.MachineFilter
 	for i := range machines {

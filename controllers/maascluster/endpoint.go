@@ -91,7 +91,7 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *scope.Cluster, rec 
 	return nil
 }
 
-// checkDomain returns an error unless MAAS serves the domain of the cluster's name, and lets us write there.
+// checkDomain returns an error unless MAAS serves the domain of the cluster's name and, up to 3.7, lets us write there.
 func checkDomain(ctx context.Context, s *scope.Cluster) error {
 	isNew := !ptr.Deref(s.MaasCluster.Status.Initialization.Provisioned, false)
 	if isNew {
@@ -99,7 +99,7 @@ func checkDomain(ctx context.Context, s *scope.Cluster) error {
 		if s.Endpoint() == scope.EndpointVirtualIP {
 			what, use = "a virtual IP with a name in MAAS's DNS (spec.virtualIP)", rights.VirtualIP
 		}
-		if err := rights.Require(ctx, s.Inventory, what, use, nil); err != nil {
+		if err := rights.Require(ctx, s.Inventory, what, use); err != nil {
 			return err
 		}
 	}
@@ -249,9 +249,9 @@ func releaseVirtualIP(ctx context.Context, s *scope.Cluster, rec *record.Cluster
 	}
 	if len(reserved) == 0 {
 		rec.Done(record.Unreserve) // An earlier call has taken effect.
-		return s.DNS.ReleaseVirtualIP(ctx, record.DropEndpoint.Permit(), s.EndpointName(), recorded)
+		return s.DNS.DropName(ctx, record.DropEndpoint.Permit(), s.EndpointName())
 	}
-	return rec.Call(ctx, record.Unreserve, func(ctx context.Context, permit maas.Permit) error {
+	return rec.CallRelease(ctx, record.Unreserve, func(ctx context.Context, permit maas.ReleasePermit) error {
 		return s.DNS.ReleaseVirtualIP(ctx, permit, s.EndpointName(), recorded)
 	})
 }
@@ -303,7 +303,10 @@ func (r *Reconciler) deleteEndpoint(ctx context.Context, s *scope.Cluster, rec *
 			return err
 		}
 	case scope.EndpointDNS:
-		if err := s.DNS.Delete(ctx, record.DropEndpoint.Permit(), s.EndpointName()); err != nil {
+		free := func(ctx context.Context, call func(context.Context, maas.ReleasePermit) error) error {
+			return rec.CallRelease(ctx, record.Unreserve, call)
+		}
+		if err := s.DNS.Delete(ctx, record.DropEndpoint.Permit(), free, s.EndpointName()); err != nil {
 			return err
 		}
 	}

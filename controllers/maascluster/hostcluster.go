@@ -102,7 +102,8 @@ func (r *Reconciler) applyInitializer(ctx context.Context, s *scope.Cluster, wor
 	objects, err := charts.Initializer(charts.Values{
 		Namespace: clusters.InitializerNamespace, Image: r.Initializer.Image, PullPolicy: r.Initializer.PullPolicy,
 		StorageBackend: string(config.StorageBackend), StorageSize: config.StorageSize, NetworkBridge: config.NetworkBridge,
-		Zone: config.Zone, ResourcePool: config.ResourcePool, CredentialsHash: credentials.ID(),
+		Zone: config.Zone, CredentialsHash: credentials.ID(),
+		ResourcePool: cmp.Or(config.ResourcePool, defaultPool), // Hosts that were in another one leave it.
 	})
 	if err != nil {
 		return fmt.Errorf("rendering the initializer: %w", err)
@@ -217,7 +218,7 @@ type nodeState struct {
 	name     string // "" if there is no Node
 	prepared bool   // the initializer has done all that it does
 	lacks    string // what keeps it from that; "" if that is not known
-	keys     string // which key pair it was told to be in use; see infrav1.LXDKeysAnnotation
+	keys     string // the key pair in use, as the Node's annotation has it: infrav1.LXDKeysAnnotation
 }
 
 // lookAtNode reads a machine's Node.

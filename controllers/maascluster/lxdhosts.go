@@ -35,7 +35,7 @@ const defaultPool = "default"
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=lxdhosts,verbs=list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create;patch
 
-// offer is what the initializer on a node tells of its LXD, where MAAS has no VM hosts: the data of its Secret.
+// offer is what the initializer on a node says of its LXD, where MAAS has no VM hosts: the data of its Secret.
 type offer map[string][]byte
 
 // notYetLXDHost makes the LXDHost of a machine, or updates it, and returns why VMs can't be made there yet; "" if they
@@ -118,7 +118,7 @@ func prove(
 	shown := addressesOf(machine)
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !slices.Contains(shown, at.Addr().Unmap()) {
-		return nil, fmt.Errorf("its node offers LXD at %q, which is no address that MAAS shows on machine %s: let the "+
+		return nil, fmt.Errorf("its node offers LXD at %q, which is not an address that MAAS shows on machine %s: let the "+
 			"InternalIP of the Node be one of %v, or replace the machine: MAAS assigns no address once it is deployed",
 			address, machine.SystemID, shown)
 	}
@@ -205,6 +205,9 @@ func (r *Reconciler) applyOwned(
 ) error {
 	kind, name := object.GetKind(), object.GetName()
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(object), there)
+	if host, is := there.(*infrav1.LXDHost); is && apierrors.IsNotFound(err) { // The cache may not have it yet.
+		err = r.readHost(ctx, client.ObjectKeyFromObject(object), host)
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
@@ -212,7 +215,7 @@ func (r *Reconciler) applyOwned(
 	case !isOf(there, m):
 		return fmt.Errorf("%s %s is not this machine's: delete it, or give it another name", kind, name)
 	case isForged(there):
-		return fmt.Errorf("%s %s was made by somebody else, who named this machine as its owner: delete it", kind, name)
+		return fmt.Errorf("%s %s was made by another user, who named this machine as its owner: delete it", kind, name)
 	}
 	// The deletion of the machine waits until its LXDHost is gone: it must not come back.
 	current := &infrav1.MaasMachine{}
@@ -227,13 +230,27 @@ func (r *Reconciler) applyOwned(
 	return nil
 }
 
+// readHost reads an LXDHost as it is now. The manager may list them, and not get one.
+func (r *Reconciler) readHost(ctx context.Context, key client.ObjectKey, into *infrav1.LXDHost) error {
+	hosts := &infrav1.LXDHostList{}
+	if err := r.APIReader.List(ctx, hosts, client.InNamespace(key.Namespace)); err != nil {
+		return err
+	}
+	host := list.Find(hosts.Items, func(host infrav1.LXDHost) bool { return host.Name == key.Name })
+	if host == nil {
+		return apierrors.NewNotFound(infrav1.GroupVersion.WithResource("lxdhosts").GroupResource(), key.Name)
+	}
+	host.DeepCopyInto(into)
+	return nil
+}
+
 // isOf reports whether an object was made for a machine.
 func isOf(object client.Object, m *infrav1.MaasMachine) bool {
 	host, is := object.(*infrav1.LXDHost)
 	return metav1.IsControlledBy(object, m) || (is && clusters.Mirrors(host, m))
 }
 
-// isForged reports whether an LXDHost was made by somebody else, who named the machine as its owner: that proves
+// isForged reports whether an LXDHost was made by another user, who named the machine as its owner: that proves
 // nothing. By the manager's key it would be opened to all namespaces, with what they wrote. One that the manager made
 // is open from its first request on, which a policy refuses to others, or was a VM host.
 func isForged(object client.Object) bool {

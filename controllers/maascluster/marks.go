@@ -5,7 +5,6 @@ package maascluster
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -92,29 +92,45 @@ func (r *Reconciler) lostOwnerID(
 // allowMove unblocks `clusterctl move` for a paused cluster once nothing is being done for it here any more. clusterctl
 // lists the objects before it pauses the cluster, and moves each one as if it were not being deleted: a machine created
 // since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
-// unpauses the cluster. An event names them, once.
+// unpauses the cluster. An event names them, once. The API server has the last word: the cache may show the pause
+// before it shows that a machine is being deleted, or is worked on again.
 func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
 	if !metav1.HasAnnotation(maasCluster.ObjectMeta, clusterctlv1.BlockMoveAnnotation) {
 		return ctrl.Result{}, nil
 	}
-	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, clusters.NameOf(maasCluster))
+	name := clusters.NameOf(maasCluster)
+	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if after := r.blockMove(maasCluster, machines); after > 0 {
+		return ctrl.Result{RequeueAfter: after}, nil
+	}
+	if machines, err = r.machinesNow(ctx, name, maasCluster); err != nil {
+		return ctrl.Result{}, err
+	}
+	if after := r.blockMove(maasCluster, machines); after > 0 {
+		return ctrl.Result{RequeueAfter: after}, nil
+	}
+	return ctrl.Result{}, objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+		delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
+	})
+}
+
+// blockMove returns when to look again whether the machines let their cluster be moved; 0 if they do.
+func (r *Reconciler) blockMove(maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine) time.Duration {
 	if names := onTheirWay(machines); len(names) > 0 {
 		if r.toldBlocked.First(maasCluster) {
 			r.Tell(maasCluster, moveBlockedReason, "Pause",
 				"the cluster can't be moved while machines come or go (%s): unpause the Cluster, and pause or move it when they "+
-					"have", strings.Join(names, ", "))
+					"have", text.List(names, maxNamed))
 		}
-		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
+		return report.SafetyRetry
 	}
-	if !slices.ContainsFunc(machines, r.isBusy) {
-		return ctrl.Result{}, objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
-			delete(c.Annotations, clusterctlv1.BlockMoveAnnotation)
-		})
+	if slices.ContainsFunc(machines, r.isBusy) {
+		return stoppedRetry
 	}
-	return ctrl.Result{RequeueAfter: stoppedRetry}, nil
+	return 0
 }
 
 // onTheirWay names the machines that are being created or deleted.

@@ -13,6 +13,8 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/metal"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -33,8 +35,9 @@ func (r *Reconciler) GiveBack(
 	if m.original, err = r.original(ctx, m); err != nil {
 		return false, 0, err
 	}
-	release := []step{r.deletionLookup, r.release, r.restoration}
-	result, err := r.letGo(ctx, m, release, func(string) (ctrl.Result, error) {
+	steps := metal.New(&r.Steps)
+	release := []life.Step{steps.DeletionLookup, steps.Release, steps.Restoration}
+	result, err := r.runDeletion(ctx, m, release, func(string) (ctrl.Result, error) {
 		done = true
 		return ctrl.Result{}, nil
 	})
@@ -55,10 +58,10 @@ func former(maasCluster *infrav1.MaasCluster, kept record.KeptMachine) *infrav1.
 	m := &infrav1.MaasMachine{Spec: *kept.Spec.DeepCopy()}
 	m.Namespace, m.Name, m.Labels, m.Annotations = maasCluster.Namespace, kept.Machine, kept.Labels, kept.Annotations
 	m.UID = types.UID(string(maasCluster.UID) + "/" + kept.SystemID)
-	m.DeletionTimestamp = ptrTime(kept.Since.Time)
+	m.DeletionTimestamp = life.PtrTime(kept.Since.Time)
 	m.Spec.SystemID, m.Spec.Release.Keep = kept.SystemID, nil
 	if kept.Reason != "" {
-		notDeployed(m, kept.Reason, "%s", kept.Message)
+		life.NotDeployed(m, kept.Reason, "%s", kept.Message)
 	}
 	return m
 }

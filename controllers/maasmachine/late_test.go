@@ -22,7 +22,7 @@ import (
 const slowAnswer = 150 * time.Second
 
 // server is the only one.
-func (p *pace) server() simulator.MachineSnapshot { return p.maas.Machines()[0] }
+func (p *pace) server() simulator.MachineSnapshot { return p.MAAS.Machines()[0] }
 
 // runs makes a machine of the only server, and waits until it runs.
 func (p *pace) runs() {
@@ -63,7 +63,7 @@ func (p *pace) isTakenAtOnce() {
 func TestNoLateTrySwitchesOffAnothersMachine(t *testing.T) {
 	for name, asked := range map[string]func(p *pace){
 		"switched off": func(p *pace) {
-			p.maas.HangBMC(p.server().SystemID, 6*time.Minute)
+			p.MAAS.HangBMC(p.server().SystemID, 6*time.Minute)
 			rec, err := p.machines.Records.OpenMachine(p.get("m"))
 			if err != nil {
 				p.Fatal(err)
@@ -85,19 +85,19 @@ func TestNoLateTrySwitchesOffAnothersMachine(t *testing.T) {
 		},
 		"released": func(p *pace) {
 			fault := simulator.Fault{Method: http.MethodPost, Op: "release", Delay: simulator.Duration(slowAnswer - time.Second), DropAfter: true, First: 1}
-			if _, err := p.maas.AddFault(fault); err != nil {
+			if _, err := p.MAAS.AddFault(fault); err != nil {
 				p.Fatal(err)
 			}
-			p.maas.HangBMC(p.server().SystemID, 8*time.Minute)
+			p.MAAS.HangBMC(p.server().SystemID, 8*time.Minute)
 			p.leaves()
 		},
 		"released, which MAAS begins later": func(p *pace) {
 			const later = slowAnswer + 50*time.Second
 			fault := simulator.Fault{Method: http.MethodPost, Op: "release", Delay: simulator.Duration(later), First: 1}
-			if _, err := p.maas.AddFault(fault); err != nil {
+			if _, err := p.MAAS.AddFault(fault); err != nil {
 				p.Fatal(err)
 			}
-			p.maas.HangBMC(p.server().SystemID, 9*time.Minute)
+			p.MAAS.HangBMC(p.server().SystemID, 9*time.Minute)
 			p.leaves()
 		},
 	} {
@@ -123,7 +123,7 @@ func TestALostReleaseIsNotWaitedForLongerThanMAASNeeds(t *testing.T) {
 				p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
 				p.runs()
 				fault.Method, fault.Op, fault.First = http.MethodPost, "release", 1
-				if _, err := p.maas.AddFault(fault); err != nil {
+				if _, err := p.MAAS.AddFault(fault); err != nil {
 					t.Fatal(err)
 				}
 				p.leaves()

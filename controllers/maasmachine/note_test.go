@@ -72,21 +72,53 @@ func TestTheNoteOfAMaasMachineThatIsGoneEnds(t *testing.T) {
 	}
 }
 
+// notedByOneThatIsGone is a region with one server, which a MaasMachine of the cluster has noted that is gone.
+func notedByOneThatIsGone(t *testing.T, ownerID string) (p *pace, id string) {
+	t.Helper()
+	p = newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+	id = p.server().SystemID
+	p.ownerID(ownerID, false, id)
+	p.wake(job{"MaasCluster", "c"}, 0)
+	p.run(time.Minute, nil)
+	p.must(p.scopes.Regions()[0].Inventory.Client().CreateTag(t.Context(), record.TendQuarantines.Permit(), maas.Tag{
+		Name:    inmaas.ExcludeTag + "-" + id,
+		Comment: inmaas.Note{By: ownership.AgentName(ownerID, "gone"), Until: time.Now().Add(1000 * time.Hour)}.String(),
+	}))
+	return p, id
+}
+
+// One look that does not find a MaasMachine proves nothing: its note ends when the settle time is over, and not before.
+// Until then the MaasMachine that needs the machine is reconciled now and then.
+func TestTheNoteEndsAfterTheSettleTime(t *testing.T) {
+	const ownerID = "0a1b2c3d4e5f"
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := notedByOneThatIsGone(t, ownerID)
+		p.add("shaped", striped)
+		added, looks := time.Now(), p.looks[job{"MaasMachine", "shaped"}]
+		ends := func() bool {
+			return slices.ContainsFunc(p.MAAS.Calls().Log, func(call simulator.Call) bool {
+				return call.Method == http.MethodDelete && strings.HasPrefix(call.Endpoint, "tags/")
+			})
+		}
+		p.run(15*time.Minute, ends)
+		waited := time.Since(added)
+		if !ends() || waited < productionSettle || waited > productionSettle+2*time.Minute {
+			t.Fatalf("the note has ended: %v, after %v; want %v and a bit more", ends(), waited, productionSettle)
+		}
+		looks = p.looks[job{"MaasMachine", "shaped"}] - looks
+		if most := int(waited / (10 * time.Second)); looks > most {
+			t.Errorf("it was reconciled %d times in %v, at most %d are wanted", looks, waited, most)
+		}
+	})
+}
+
 // Between the end of that note and the machine's hold another manager may hold it: nothing of it is to be undone here.
 func TestAMachineThatAnotherHoldsAfterAllIsNotRecorded(t *testing.T) {
 	const ownerID = "0a1b2c3d4e5f"
 	synctest.Test(t, func(t *testing.T) {
-		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
-		id := p.server().SystemID
-		p.ownerID(ownerID, false, id)
-		p.wake(job{"MaasCluster", "c"}, 0)
-		p.run(time.Minute, nil)
+		p, id := notedByOneThatIsGone(t, ownerID)
 		maasClient := p.scopes.Regions()[0].Inventory.Client()
-		p.must(maasClient.CreateTag(t.Context(), record.TendQuarantines.Permit(), maas.Tag{
-			Name:    inmaas.ExcludeTag + "-" + id,
-			Comment: inmaas.Note{By: ownership.AgentName(ownerID, "gone"), Until: time.Now().Add(1000 * time.Hour)}.String(),
-		}))
-		_, err := p.maas.AddFault(simulator.Fault{
+		_, err := p.MAAS.AddFault(simulator.Fault{
 			Method: http.MethodPost, Endpoint: "tags/", NoOp: true, Status: http.StatusBadRequest,
 			Body: `{"name": ["Tag with this Name already exists."]}`,
 		})

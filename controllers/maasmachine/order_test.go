@@ -59,7 +59,7 @@ func TestNoMachineIsLeftThatComesAfterMAASWasAsked(t *testing.T) {
 				p.machines.Records.SettleTime = 2 * time.Minute
 				var at atomic.Int64 // when MAAS does it, in ns
 				late := p.comesLate(isAllocation, &at)
-				p.maas.SetHook(func(c simulator.Call, phase simulator.Phase) error {
+				p.MAAS.SetHook(func(c simulator.Call, phase simulator.Phase) error {
 					late(c, phase)
 					if c.Method != http.MethodGet || phase != simulator.After || !tc.slow(c) {
 						return nil

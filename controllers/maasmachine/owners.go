@@ -10,7 +10,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -42,15 +41,16 @@ func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachin
 	}
 	if machine == nil {
 		if maasMachine.DeletionTimestamp.IsZero() {
-			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Cluster API to set the owner reference")
-			if len(maasMachine.OwnerReferences) == 0 { // Cluster API's controllers make one with an owner.
-				r.Tell(maasMachine, "NoMachine", "Reconcile",
-					"nothing is done until a Machine has it as its infrastructureRef: make one, or delete this object")
+			if len(maasMachine.OwnerReferences) > 0 || annotations.HasPaused(maasMachine) {
+				return nil, nil // Cluster API's controllers make one with an owner, and its Machine is the next.
 			}
-			return nil, nil
+			r.Tell(maasMachine, "NoMachine", "Reconcile",
+				"nothing is done until a Machine has it as its infrastructureRef: make one, or delete this object")
+			return nil, report.AwaitOwner(ctx, r.Client, maasMachine, "Machine")
 		}
-		machine = &clusterv1.Machine{Spec: clusterv1.MachineSpec{ClusterName: maasMachine.Labels[clusterv1.ClusterNameLabel]}}
-		machine.Namespace, machine.Labels = maasMachine.Namespace, maasMachine.Labels
+		if machine, err = r.formerMachine(ctx, maasMachine); err != nil {
+			return nil, err
+		}
 	}
 	m := &owners{machine: machine, maasMachine: maasMachine}
 	m.cluster, err = util.GetClusterByName(ctx, r.Client, machine.Namespace, machine.Spec.ClusterName)
@@ -61,7 +61,7 @@ func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachin
 	if err != nil {
 		return nil, fmt.Errorf("reading the Cluster: %w", err)
 	}
-	m.maasCluster, err = r.maasCluster(ctx, m.cluster)
+	m.maasCluster, err = r.maasCluster(ctx, m.cluster, maasMachine)
 	if err == nil && m.maasCluster != nil {
 		m.original, err = r.original(ctx, m)
 	}
@@ -79,25 +79,39 @@ func (r *Reconciler) original(ctx context.Context, m *owners) (*infrav1.MaasClus
 	return clusters.OwnedElsewhere(ctx, r.Client, m.maasCluster, recorded)
 }
 
-// maasCluster finds the MaasCluster of a Cluster, by its label if the Cluster itself is gone; nil if there is none.
-func (r *Reconciler) maasCluster(ctx context.Context, cluster *clusterv1.Cluster) (*infrav1.MaasCluster, error) {
-	if cluster.Spec.InfrastructureRef.IsDefined() {
-		maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
-		if apierrors.IsNotFound(err) || clusters.OtherInfrastructure(cluster) != nil {
-			return nil, nil
-		}
-		return maasCluster, err
+// formerMachine stands for the Machine of a MaasMachine that outlives it. It is of the Cluster whose MaasCluster MAAS
+// was asked for; if MAAS was asked for nothing, of the one in the label, which any user may have written.
+func (r *Reconciler) formerMachine(ctx context.Context, m *infrav1.MaasMachine) (*clusterv1.Machine, error) {
+	machine := &clusterv1.Machine{Spec: clusterv1.MachineSpec{ClusterName: m.Labels[clusterv1.ClusterNameLabel]}}
+	machine.Namespace, machine.Labels = m.Namespace, m.Labels
+	maasCluster, err := r.recordedCluster(ctx, m)
+	if maasCluster != nil {
+		machine.Spec.ClusterName = clusters.NameOf(maasCluster)
 	}
-	list := &infrav1.MaasClusterList{}
-	err := r.Client.List(ctx, list, client.InNamespace(cluster.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: cluster.Name})
-	if err != nil {
-		return nil, fmt.Errorf("looking for the MaasCluster: %w", err)
+	return machine, err
+}
+
+// maasCluster finds the MaasCluster of a Cluster; if that is gone, the one that MAAS was asked for. It is nil if there
+// is none.
+func (r *Reconciler) maasCluster(
+	ctx context.Context, cluster *clusterv1.Cluster, m *infrav1.MaasMachine,
+) (*infrav1.MaasCluster, error) {
+	if !cluster.Spec.InfrastructureRef.IsDefined() {
+		return r.recordedCluster(ctx, m)
 	}
-	if len(list.Items) == 0 {
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
+	if apierrors.IsNotFound(err) || clusters.OtherInfrastructure(cluster) != nil {
 		return nil, nil
 	}
-	return &list.Items[0], nil
+	return maasCluster, err
+}
+
+// recordedCluster returns the MaasCluster with the owner id under which MAAS was asked for a machine, the original if
+// it was copied; nil if there is none.
+func (r *Reconciler) recordedCluster(ctx context.Context, m *infrav1.MaasMachine) (*infrav1.MaasCluster, error) {
+	found, err := clusters.OwnedElsewhere(ctx, r.Client, &infrav1.MaasCluster{}, m.Annotations[infrav1.OwnerIDAnnotation],
+		client.InNamespace(m.Namespace))
+	return found.DeepCopy(), err
 }
 
 // scope combines the objects with the view of their MAAS. No machine is asked for before the MaasCluster records which
@@ -114,7 +128,7 @@ func (r *Reconciler) scope(ctx context.Context, m *owners) (*scope.Machine, erro
 }
 
 // whyNotRecorded returns why the MaasCluster does not record its MAAS yet. One that something else manages has no
-// conditions that would tell.
+// conditions that would say so.
 func (r *Reconciler) whyNotRecorded(ctx context.Context, s *scope.Cluster) error {
 	if _, err := s.Inventory.Zones(ctx, capacity.ZonesMaxAge); err != nil {
 		return err

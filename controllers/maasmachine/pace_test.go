@@ -49,7 +49,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maascluster"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/metal"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -65,7 +68,7 @@ import (
 type pace struct {
 	*testing.T
 	client   client.WithWatch
-	maas     *simulator.Simulator
+	MAAS     *simulator.Simulator
 	scopes   *scope.Factory
 	machines *Reconciler
 	clusters *maascluster.Reconciler
@@ -172,22 +175,24 @@ func newPace(t *testing.T, region string) *pace {
 	records := &record.Records{Client: p.client, SettleTime: productionSettle}
 	recorder := events.NewFakeRecorder(100_000)
 	p.machines = &Reconciler{
-		Base: reconciler.Base{
-			Client:    p.client,
-			APIReader: p.client,
-			Scopes:    p.scopes,
-			Recorder:  recorder,
-			Clock:     clock.RealClock{},
-			Records:   records,
+		Steps: life.Steps{
+			Base: reconciler.Base{
+				Client:    p.client,
+				APIReader: presence.NewReader(p.client, productionSettle),
+				Scopes:    p.scopes,
+				Recorder:  recorder,
+				Clock:     clock.RealClock{},
+				Records:   records,
+			},
+			ClusterCache: clustercache.NewFakeEmptyClusterCache(),
+			Controller:   capicontroller.NewFakeController(),
 		},
-		ClusterCache:           clustercache.NewFakeEmptyClusterCache(),
 		HostUnreachableTimeout: 5 * time.Minute,
-		controller:             capicontroller.NewFakeController(),
 	}
 	p.clusters = &maascluster.Reconciler{
 		Base: reconciler.Base{
 			Client:    p.client,
-			APIReader: p.client,
+			APIReader: presence.NewReader(p.client, productionSettle),
 			Scopes:    p.scopes,
 			Recorder:  recorder,
 			Clock:     clock.RealClock{},
@@ -211,19 +216,19 @@ func (p *pace) startMAAS(region string) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	if p.maas, err = simulator.New(parsed, simulator.Options{}); err != nil {
+	if p.MAAS, err = simulator.New(parsed, simulator.Options{}); err != nil {
 		p.Fatal(err)
 	}
 	listener := &pipeListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
 	pipes.Store(pipedMAAS, listener)
-	server := &http.Server{Handler: p.maas.Handler(), ConnState: p.maas.ConnState, ReadHeaderTimeout: time.Hour}
+	server := &http.Server{Handler: p.MAAS.Handler(), ConnState: p.MAAS.ConnState, ReadHeaderTimeout: time.Hour}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
 	p.Cleanup(func() {
 		pipes.Delete(pipedMAAS)
 		_ = server.Close()
 		<-done
-		p.maas.Close()
+		p.MAAS.Close()
 	})
 }
 
@@ -627,7 +632,7 @@ func TestNoServerIsHeldForWhatAPersonMustDo(t *testing.T) {
 				if n := p.sent(tc.call); n == 0 || n > times+int(held*time.Duration(most)/time.Hour) {
 					t.Errorf("MAAS got the call %d times while the server was held for %s", n, held)
 				}
-				p.maas.ClearFaults()
+				p.MAAS.ClearFaults()
 				p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
 				if now := p.get("m"); !now.Status.Ready {
 					t.Errorf("it is not deployed in the end: %s", conditions.GetMessage(now, infrav1.ReadyCondition))
@@ -645,24 +650,24 @@ const rounds = 2
 func (p *pace) heldInVain() (held time.Duration, times int) {
 	p.Helper()
 	const step = 30 * time.Second
-	since, was, now := time.Now(), "", p.maas.Machines()[0]
+	since, was, now := time.Now(), "", p.MAAS.Machines()[0]
 	first, ends := now, time.Now().Add(rounds*time.Hour)
 	for ; time.Now().Before(ends) && (times < rounds || was != "Allocated"); p.run(step, nil) {
 		pooled := now
-		now = p.maas.Machines()[0]
+		now = p.MAAS.Machines()[0]
 		is := now.Status
 		if is == "Allocated" {
 			held += step
 		}
 		lasted := time.Since(since)
 		switch {
-		case is == "Allocated" && was == is && lasted > holdAtMost+2*report.MendRetry:
+		case is == "Allocated" && was == is && lasted > metal.HoldAtMost+2*report.MendRetry:
 			p.Fatalf("it is held for %s: %s", lasted, conditions.GetMessage(p.get("m"), infrav1.ReadyCondition))
 		case is == was:
 			continue
 		case is == "Ready" && held > 0:
 			times++
-		case was == "Ready" && times > 0 && lasted < backAtLeast-step:
+		case was == "Ready" && times > 0 && lasted < metal.BackAtLeast-step:
 			p.Errorf("it was in the pool for %s", lasted)
 		case was == "Ready" && times > 0 && !isAsBefore(first, pooled):
 			p.Errorf("in the pool it is %+v, and it was %+v", pooled, first)
@@ -683,10 +688,10 @@ func TestAServerWhoseDeploymentBeganIsErasedBeforeOthersGetIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
 		p.meets(obstacle{spec: infrav1.MaasMachineSpec{Release: infrav1.MachineRelease{Erase: infrav1.EraseQuick}}})
-		server := func() simulator.MachineSnapshot { return p.maas.Machines()[0] }
+		server := func() simulator.MachineSnapshot { return p.MAAS.Machines()[0] }
 		p.run(time.Hour, func() bool { return server().Status == "Deploying" })
 		p.run(2*productionActive, nil) // The object has seen that.
-		if _, err := p.maas.AddFault(simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}); err != nil {
+		if _, err := p.MAAS.AddFault(simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}); err != nil {
 			t.Fatal(err)
 		}
 		client := p.scopes.Regions()[0].Inventory.Client()
@@ -706,12 +711,12 @@ func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
 		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
 		p.meets(obstacle{spec: bonded, call: onMachine("deploy"), fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
 		unlinking := simulator.Fault{Method: http.MethodDelete, Endpoint: "nodes/{id}/interfaces/{iface}/", Status: http.StatusForbidden, Body: "no"}
-		if _, err := p.maas.AddFault(unlinking); err != nil {
+		if _, err := p.MAAS.AddFault(unlinking); err != nil {
 			t.Fatal(err)
 		}
-		p.run(time.Hour, func() bool { return isHandedBackIn(p.get("m")) })
-		p.maas.ClearFaults()
-		server := p.maas.Machines()[0]
+		p.run(time.Hour, func() bool { return isGivenBackIn(p.get("m")) })
+		p.MAAS.ClearFaults()
+		server := p.MAAS.Machines()[0]
 		client := p.scopes.Regions()[0].Inventory.Client()
 		if _, err := client.DeployMachine(t.Context(), record.ChangeVM.Permit(), server.SystemID, maas.DeployParams{AgentName: server.AgentName}); err != nil {
 			t.Fatal(err)
@@ -719,15 +724,15 @@ func TestAServerThatIsDeployedWhileItIsGivenBackIsNotReleased(t *testing.T) {
 		released := p.sent(onMachine("release"))
 		p.run(2*time.Hour, nil)
 		now := p.get("m")
-		if is := p.maas.Machines()[0]; is.Status != "Deployed" || isHandedBackIn(now) || p.sent(onMachine("release")) > released {
+		if is := p.MAAS.Machines()[0]; is.Status != "Deployed" || isGivenBackIn(now) || p.sent(onMachine("release")) > released {
 			t.Errorf("it is %s: %s", is.Status, conditions.GetMessage(now, infrav1.ReadyCondition))
 		}
 	})
 }
 
-func isHandedBackIn(m *infrav1.MaasMachine) bool {
+func isGivenBackIn(m *infrav1.MaasMachine) bool {
 	recorded, err := record.OfMachine(m)
-	return err == nil && recorded.GivenBack != nil && recorded.In(undoing)
+	return err == nil && recorded.GivenBack != nil && recorded.In(life.Undoing)
 }
 
 // Without its user data, nothing can be deployed either.
@@ -739,8 +744,8 @@ func TestNoServerIsHeldForASecretThatIsGone(t *testing.T) {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: namespace}}
 		p.must(p.client.Delete(p.Context(), secret))
 		sent := p.sent(onMachine("deploy"))
-		p.run(holdAtMost, nil)
-		if now := p.maas.Machines()[0].Status; now != "Ready" || p.sent(onMachine("deploy")) > sent {
+		p.run(metal.HoldAtMost, nil)
+		if now := p.MAAS.Machines()[0].Status; now != "Ready" || p.sent(onMachine("deploy")) > sent {
 			t.Errorf("it is %s, and was deployed %d times more", now, p.sent(onMachine("deploy"))-sent)
 		}
 		if got := conditions.GetReason(p.get("m"), infrav1.ReadyCondition); got != infrav1.WaitingForBootstrapDataReason {
@@ -755,7 +760,7 @@ func TestWhoeverIsWokenBeforeItsRetryAsksNothing(t *testing.T) {
 		p := newPace(t, "")
 		p.meets(obstacle{fault: simulator.Fault{Method: http.MethodPost, Op: "deploy", Status: http.StatusBadRequest, Body: "no"}})
 		p.run(3*time.Minute, nil)
-		p.maas.ResetCalls()
+		p.MAAS.ResetCalls()
 		for range 60 {
 			p.wake(job{"MaasMachine", "m"}, 0)
 			p.run(2*leastPause, nil)
@@ -807,7 +812,7 @@ func (p *pace) meets(o obstacle) {
 		p.wake(job{"MaasMachine", "m"}, 0)
 	}
 	if o.fault.Method != "" {
-		if _, err := p.maas.AddFault(o.fault); err != nil {
+		if _, err := p.MAAS.AddFault(o.fault); err != nil {
 			p.Fatal(err)
 		}
 	}
@@ -815,7 +820,7 @@ func (p *pace) meets(o obstacle) {
 
 // sent returns how many calls of an operation MAAS got, whatever it answered.
 func (p *pace) sent(wanted simulator.CallKey) (n int) {
-	for key, count := range p.maas.Calls().ByKey {
+	for key, count := range p.MAAS.Calls().ByKey {
 		if key.Status = wanted.Status; key == wanted {
 			n += count
 		}
@@ -825,7 +830,7 @@ func (p *pace) sent(wanted simulator.CallKey) (n int) {
 
 // proofs returns how often MAAS was asked who acquired a machine.
 func (p *pace) proofs() (n int) {
-	for _, call := range p.maas.Calls().Log {
+	for _, call := range p.MAAS.Calls().Log {
 		if strings.Contains(call.Query, "agent_name=") {
 			n++
 		}
@@ -857,9 +862,9 @@ func TestIdleCostsOneListAMinute(t *testing.T) {
 		defer cancel()
 		p.run(time.Hour, func() bool { return p.get("m").Status.Ready })
 		p.run(time.Hour, nil)
-		p.maas.ResetCalls()
+		p.MAAS.ResetCalls()
 		p.run(time.Hour, nil)
-		calls := p.maas.Calls()
+		calls := p.MAAS.Calls()
 		lists := p.sent(simulator.CallKey{Method: http.MethodGet, Endpoint: "machines/"})
 		t.Logf("the calls of an idle hour: %v", calls.ByKey)
 		figures.Check(t, "idle hour", "lists of machines", lists)
@@ -881,10 +886,10 @@ func TestAMachineThatTheCacheStillHasIsNotWatched(t *testing.T) {
 		p.shownAsBefore("m")
 		p.must(p.client.Delete(t.Context(), p.get("m")))
 		p.run(time.Hour, func() bool { return p.get("m").Name == "" })
-		p.maas.ResetCalls()
+		p.MAAS.ResetCalls()
 		p.wake(job{"MaasMachine", "m"}, 0)
 		p.run(time.Minute, nil)
-		if calls := p.maas.Calls(); calls.Total > 0 {
+		if calls := p.MAAS.Calls(); calls.Total > 0 {
 			t.Errorf("MAAS was asked: %v", calls.ByKey)
 		}
 	})
@@ -919,9 +924,9 @@ func TestTheKeeperLooksAgainWhenSomethingIsPutThere(t *testing.T) {
 		counted := quarantine.NewMetric()
 		keeper := &quarantine.Keeper{Scopes: p.scopes, Interval: quarantine.Interval, Quarantined: counted}
 		keeper.Round(t.Context())
-		p.maas.ResetCalls()
+		p.MAAS.ResetCalls()
 		keeper.Round(t.Context())
-		if n := p.maas.Calls().Total; n != 0 {
+		if n := p.MAAS.Calls().Total; n != 0 {
 			t.Errorf("nothing is in quarantine, and %d calls were made", n)
 		}
 		<-time.After(time.Second) // On the fake clock.
@@ -945,7 +950,7 @@ func TestManyRefusedMachinesCostTheirRetriesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPace(t, strings.Replace(pacedRegion, "names: [metal-a]", fmt.Sprintf("prefix: metal, count: %d", *refused), 1))
 		p.wake(job{"MaasCluster", "c"}, 0)
-		if _, err := p.maas.AddFault(simulator.Fault{Op: "deploy", Status: http.StatusBadRequest, Body: "no"}); err != nil {
+		if _, err := p.MAAS.AddFault(simulator.Fault{Op: "deploy", Status: http.StatusBadRequest, Body: "no"}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range *refused {
@@ -953,9 +958,9 @@ func TestManyRefusedMachinesCostTheirRetriesAlone(t *testing.T) {
 		}
 		const settled, watched = 6 * time.Minute, 3 * time.Minute
 		p.run(settled, nil)
-		p.maas.ResetCalls()
+		p.MAAS.ResetCalls()
 		p.run(watched, nil)
-		calls, retries, proofs := p.maas.Calls(), p.sent(onMachine("deploy")), p.proofs()
+		calls, retries, proofs := p.MAAS.Calls(), p.sent(onMachine("deploy")), p.proofs()
 		minutes := int(watched / time.Minute)
 		t.Logf("%d refused machines cost %d calls a minute: %d retries, %d proofs, %d others", *refused,
 			calls.Total/minutes, retries/minutes, proofs/minutes, (calls.Total-retries-proofs)/minutes)

@@ -50,7 +50,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 	}
 	options.ReconciliationTimeout = reconcileTimeout
 	setup, limited := workers.Manage(ctx, mgr, "maasmachine", r, options)
-	r.controller, err = setup.
+	r.Controller, err = setup.
 		For(&infrav1.MaasMachine{}, builder.WithPredicates(objects.IgnoreBookkeeping)).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(
 			infrav1.GroupVersion.WithKind("MaasMachine")))).

@@ -119,6 +119,9 @@ func (r *Reconciler) supply(
 		return none, nil, nil
 	}
 	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
+	if apierrors.IsNotFound(err) {
+		return none, nil, report.Later(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason, "%v", err)
+	}
 	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
 		return none, nil, err
 	}

@@ -99,7 +99,7 @@ func (a *Auditor) Audit(ctx context.Context) {
 type audit struct {
 	findings []orphans.Finding
 	clusters []infrav1.MaasCluster
-	// read are the MAASes that told all. missing means that there are others, of which only the users are known.
+	// read are the MAASes that responded in full. missing means that there are others, of which only the users are known.
 	read    map[guard.Server]bool
 	missing bool
 	errs    []error
@@ -111,7 +111,7 @@ func (a *audit) isUnread(server guard.Server) bool {
 	return (isUsed && !told) || (!isUsed && a.missing)
 }
 
-// fail records that a MAAS did not tell all.
+// fail records that a MAAS did not respond in full.
 func (a *audit) fail(server guard.Server, err error) {
 	a.read[server] = false
 	a.errs = append(a.errs, err)
@@ -147,14 +147,14 @@ func (a *Auditor) audit(ctx context.Context) *audit {
 	return now
 }
 
-// answer is what one identity was told.
+// answer is what MAAS told one identity.
 type answer[T any] struct {
 	region *scope.Region
 	value  T
 	err    error
 }
 
-// ask asks for something as each identity, and returns what was answered. The identities of one MAAS ask one after the
+// ask asks for something as each identity, and returns the responses. The identities of one MAAS ask one after the
 // other.
 func ask[T any](
 	ctx context.Context, now *audit, regions []*scope.Region, call func(context.Context, *scope.Region) (T, error),
@@ -259,8 +259,8 @@ func (a *Auditor) report(ctx context.Context, f orphans.Finding, clusters []infr
 	m := f.Machine
 	if c := clusterOf(f, clusters); c != nil && !m.Unreadable {
 		a.Warn(c, orphanedReason, "Audit",
-			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and removes it with "+
-				"--delete",
+			"machine %s (%s, %s) is in MAAS, and nothing claims it; capmaasctl orphans shows the proof, and how "+
+				"to remove it",
 			m.Hostname, m.SystemID, m.StatusName)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,7 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
 )
 
-// bufferSize is how much of a manifest is looked at to tell YAML from JSON.
+// bufferSize is how much of a manifest is looked at to distinguish YAML from JSON.
 const bufferSize = 4096
 
 // Decode reads manifests. Objects without a namespace get one.
@@ -35,23 +36,46 @@ func Decode(from io.Reader, namespace string) ([]*unstructured.Unstructured, err
 			return list, nil
 		}
 		if err != nil {
-			return nil, problem("the manifests are no YAML: %v", err)
+			return nil, problem("the manifests are not YAML: %v", err)
 		}
 		if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 			continue // Between two lines ---.
 		}
 		object := &unstructured.Unstructured{}
 		if err := object.UnmarshalJSON(raw.Raw); err != nil {
-			return nil, problem("the manifests have something that is no object: %v", err)
+			return nil, problem("the manifests contain an entry that is not a Kubernetes object: %v", err)
 		}
 		object.SetNamespace(cmp.Or(object.GetNamespace(), namespace))
+		nameGroups(object)
 		list = append(list, object)
+	}
+}
+
+// nameGroups gives the references of a Cluster in Cluster API's v1beta1, which name a version, the group that later
+// versions name, and the class of its topology the field that it has there.
+func nameGroups(object *unstructured.Unstructured) {
+	if object.GetKind() != "Cluster" {
+		return
+	}
+	for _, field := range []string{"infrastructureRef", "controlPlaneRef"} {
+		of, found, _ := unstructured.NestedString(object.Object, "spec", field, "apiVersion")
+		if version, err := schema.ParseGroupVersion(of); found && err == nil {
+			_ = unstructured.SetNestedField(object.Object, version.Group, "spec", field, "apiGroup") // It is an object.
+		}
+	}
+	for old, field := range map[string]string{"class": "name", "classNamespace": "namespace"} {
+		if name, found, _ := unstructured.NestedString(object.Object, "spec", "topology", old); found {
+			_ = unstructured.SetNestedField(object.Object, name, "spec", "topology", "classRef", field)
+		}
 	}
 }
 
 // Apply plans what manifests would do: a cluster as clusterctl prints it, or parts of one that is there.
 func (p *Planner) Apply(ctx context.Context, manifests []*unstructured.Unstructured) (*plan.Simulation, error) {
 	given := &objects{list: manifests}
+	if err := p.expand(ctx, given); err != nil {
+		return nil, err
+	}
 	keys, err := clusterKeys(given)
 	if err != nil {
 		return nil, err

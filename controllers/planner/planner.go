@@ -5,9 +5,12 @@
 package planner
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	versions "k8s.io/apimachinery/pkg/util/version"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,6 +64,10 @@ func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version
 		if o.Version() == version {
 			continue
 		}
+		if isOlder(version, o.Version()) {
+			return nil, problem("%s of cluster %s has version %s, and %s is older: Kubernetes has no way back", o.ID(), cluster,
+				o.Version(), version)
+		}
 		g, err := p.group(ctx, v, o)
 		if err != nil {
 			return nil, err
@@ -69,6 +77,13 @@ func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version
 		}
 	}
 	return s, nil
+}
+
+// isOlder reports whether a version of Kubernetes is before another one. What can't be read is not.
+func isOlder(version, other string) bool {
+	a, errA := versions.ParseSemantic(version)
+	b, errB := versions.ParseSemantic(other)
+	return errA == nil && errB == nil && a.LessThan(b)
 }
 
 // Drain plans how the VMs on a host go to other hosts, those of all clusters.
@@ -139,7 +154,7 @@ func (p *Planner) drain(ctx context.Context, s *plan.Simulation, v *view) error 
 		if leaves(m) && !slices.Contains(known, m.Owner) {
 			known = append(known, m.Owner)
 			s.Drain(&plan.Group{Cluster: m.Cluster, Owner: m.Owner,
-				Held: "no control plane, and no MachineDeployment, makes another one instead of it"}, leaves)
+				Held: "nothing would replace it: no control plane or MachineDeployment owns it"}, leaves)
 		}
 	}
 	return nil
@@ -249,6 +264,26 @@ func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse,
 	return uses, v.Cluster.Inventory.Client(), nil
 }
 
+// versionIn finds a version of Kubernetes in the name of an image, and its patch release if it has one.
+var versionIn = regexp.MustCompile(`(?:^|[^0-9.])v?(1\.[0-9]+)(\.[0-9]+)?(?:[^0-9.]|$)`)
+
+// OutdatedImages returns the images of a cluster by whose names an upgrade would go on making machines of another
+// version. A ClusterClass names another image then, if {version} is in the name.
+func (p *Planner) OutdatedImages(ctx context.Context, key client.ObjectKey, version string) ([]ImageUse, error) {
+	cluster := &clusterv1.Cluster{}
+	if err := p.get(ctx, &objects{}, "Cluster", key, cluster); err != nil {
+		return nil, err
+	}
+	if class, err := json.Marshal(cluster.Spec.Topology); err != nil || bytes.Contains(class, []byte("{version}")) {
+		return nil, err
+	}
+	uses, _, err := p.Images(ctx, key)
+	return list.Where(uses, func(use ImageUse) bool {
+		found := versionIn.FindStringSubmatch(use.Image)
+		return found != nil && !strings.HasPrefix(version+".", "v"+found[1]+found[2]+".")
+	}), err
+}
+
 // imageHosts returns the hosts on which LXD makes VMs for MaasMachines of a namespace.
 func (p *Planner) imageHosts(ctx context.Context, v *view, namespace string) (hosts []ImageHost) {
 	for i := range v.hosts {
@@ -271,9 +306,16 @@ func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objec
 		return nil, err
 	}
 	maasClusterKey, is := clusters.MaasClusterKey(cluster)
-	if !is {
-		return nil, problem("cluster %s is not made by this provider: its infrastructure is a %s", key,
-			cmp.Or(cluster.Spec.InfrastructureRef.Kind, "ClusterClass's"))
+	switch class := cluster.Spec.Topology.ClassRef.Name; {
+	case !is && !cluster.Spec.InfrastructureRef.IsDefined() && class != "":
+		return nil, problem("cluster %s is of ClusterClass %s, and is there: plan upgrade plans a new version of it; other "+
+			"changes can't be planned", key, class)
+	case !is && !cluster.Spec.InfrastructureRef.IsDefined():
+		return nil, problem("cluster %s has no spec.infrastructureRef: name its MaasCluster there", key)
+	case !is:
+		return nil, problem("cluster %s is not made by this provider: spec.infrastructureRef names a %s of %s, no "+
+			"MaasCluster of %s", key, cluster.Spec.InfrastructureRef.Kind,
+			cmp.Or(cluster.Spec.InfrastructureRef.APIGroup, "no group"), infrav1.GroupVersion.Group)
 	}
 	maasCluster := &infrav1.MaasCluster{}
 	if err := p.get(ctx, given, "MaasCluster", maasClusterKey, maasCluster); err != nil {

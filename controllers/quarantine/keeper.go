@@ -48,7 +48,7 @@ type Keeper struct {
 
 // found is what a round found in one MAAS.
 type found struct {
-	machines sets.Set[string] // that are in quarantine, as far as MAAS told: system ids
+	machines sets.Set[string] // that are in quarantine, as far as MAAS shows: system ids
 	problem  string           // why the round failed
 	empty    time.Time        // when there was nothing to keep
 }
@@ -133,7 +133,7 @@ func (f found) and(other found) found {
 	return f
 }
 
-// tend does it with one identity. What is known stays as it was before if MAAS does not tell.
+// tend does it with one identity. What is known stays as it was before if MAAS does not respond.
 func (k *Keeper) tend(ctx context.Context, before found, region *scope.Region) found {
 	now, began, service := found{machines: before.machines}, time.Now(), region.Machines.Quarantine
 	lifted, err := service.Tend(ctx, record.TendQuarantines.Permit())

@@ -24,7 +24,7 @@ import (
 )
 
 // Machine puts the bare-metal machine of a MaasMachine into quarantine, after it has proven that the machine is ours,
-// and tells people. why is one line for them, such as "failed to deploy". It does so once for each MaasMachine: if a
+// and emits an event. why is one line of it, such as "failed to deploy". It does so once for each MaasMachine: if a
 // person lifts the quarantine, that stays so. It does nothing for VMs, which are deleted, nor for machines of others.
 //
 // rec is the MaasMachine's record; the caller closes it. What MAAS refuses stops nothing: this process leaves the
@@ -43,7 +43,7 @@ func Machine(
 	return remaining(ctx, m, err)
 }
 
-// Last is Machine for one that has just been proven to be ours, and is let go or replaced next. If MAAS does not answer
+// Last is Machine for one that has just been proven to be ours, and is let go or replaced next. If MAAS is silent
 // twice, that goes on without a quarantine.
 func Last(
 	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
@@ -58,7 +58,7 @@ func Last(
 	return err
 }
 
-// proven quarantines a machine that is proven to be ours, and tells people once what became of it.
+// proven quarantines a machine that is proven to be ours, and emits one event of what became of it.
 func proven(
 	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
 ) error {

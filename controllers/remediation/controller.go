@@ -40,7 +40,7 @@ import (
 )
 
 // Interval is the time between two looks at a machine that is being remedied: BMCs and other control planes wake
-// nobody.
+// no reconciler.
 const Interval = 10 * time.Second
 
 // Reconciler remedies Machines.

@@ -19,13 +19,14 @@ import (
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
@@ -48,25 +49,25 @@ const (
 
 // steps returns the list for what the remediation is at. Its last step begins what comes next, or ends the remediation.
 func (r *Reconciler) steps(s *subject) []step {
-	powerCycle := []step{needed, useful, r.look, fit, r.quorum, start}
+	powerCycle := []step{needed, r.surely(useful, r.look, fit), r.quorum, start}
 	switch deleted := !s.remediation.DeletionTimestamp.IsZero(); {
 	case deleted && s.mayEnd():
-		return []step{letGo}
+		return []step{r.ends, letGo}
 	case s.Member == nil:
 		return []step{withoutMachine}
 	case !s.Machine.DeletionTimestamp.IsZero():
 		return nil // The machine is given back, in whatever state it is.
 	}
 	// Until MAAS is asked, what was decided is decided anew, as in the first reconcile.
-	decision := []step{r.reread, orWithdraw(needed), r.look, orWithdraw(fit), orWithdraw(r.quorum)}
+	decision := []step{r.reread, orWithdraw(needed), orWithdraw(r.surely(r.look, fit)), orWithdraw(r.quorum)}
 	switch p := s.progress(); {
 	case p.Step == infrav1.RemediationLeaveEndpoint:
 		return append(decision, r.leaveEndpoint)
 	case p.Step == infrav1.RemediationPowerOff && p.Requests == 0:
-		return slices.Concat([]step{orWithdraw(needed), r.look, orWithdraw(fit), r.power, switching}, decision,
+		return slices.Concat([]step{orWithdraw(needed), orWithdraw(r.surely(r.look, fit)), r.power, switching}, decision,
 			[]step{r.firstRequest})
 	case p.Step == infrav1.RemediationPowerOff, p.Step == infrav1.RemediationPowerOn:
-		return []step{r.look, fit, r.power, switching, r.look, fit, r.repeatRequest}
+		return []step{r.surely(r.look, fit), r.power, switching, r.surely(r.look, fit), r.repeatRequest}
 	}
 	switch s.progress().Step {
 	case infrav1.RemediationRecover:
@@ -135,9 +136,13 @@ func (s *subject) isGivenBack() bool {
 
 // mayEnd reports whether the remediation may go: it leaves no machine switched off that is not given back.
 func (s *subject) mayEnd() bool {
+	return s.Member == nil || !s.mayBeOff() || s.isGivenBack() || !s.Machine.DeletionTimestamp.IsZero()
+}
+
+// mayBeOff reports whether the machine was asked to switch off, and not seen on again.
+func (s *subject) mayBeOff() bool {
 	p := s.progress()
-	off := p.Step == infrav1.RemediationPowerOff && p.Requests > 0 || p.Step == infrav1.RemediationPowerOn
-	return s.Member == nil || !off || s.isGivenBack() || !s.Machine.DeletionTimestamp.IsZero()
+	return p.Step == infrav1.RemediationPowerOff && p.Requests > 0 || p.Step == infrav1.RemediationPowerOn
 }
 
 // waiting ends the reconcile until the next look.
@@ -297,20 +302,67 @@ func orWithdraw(decide step) step {
 	}
 }
 
-// reread reads the Machine from the API server: what was decided of it may be long ago.
+// surely decides again by what the API server has, before a Machine is replaced: that is not taken back, and a cache
+// may lag.
+func (r *Reconciler) surely(decide ...step) step {
+	return func(ctx context.Context, s *subject) (outcome, error) {
+		out, err := reconciler.Through(ctx, s, decide)
+		if err != nil || out.begins != infrav1.RemediationReplace {
+			return out, err
+		}
+		return reconciler.Through(ctx, s, append([]step{r.reread}, decide...))
+	}
+}
+
+// reread reads the Machine and its MaasMachine from the API server: what was decided of them may be long ago.
 func (r *Reconciler) reread(ctx context.Context, s *subject) (outcome, error) {
+	there, err := r.refresh(ctx, s)
+	if err != nil || there && s.Machine.DeletionTimestamp.IsZero() {
+		return proceed, err
+	}
+	return s.again("", infrav1.WaitingForQuorumReason, "the Machine is going")
+}
+
+// ends decides by what the API server has that a remediation leaves no machine off that is not given back.
+func (r *Reconciler) ends(ctx context.Context, s *subject) (outcome, error) {
+	if !s.mayBeOff() {
+		return proceed, nil
+	}
+	there, err := r.refresh(ctx, s)
+	if err == nil && there && (s.Member == nil || !s.mayEnd()) {
+		return s.again("", infrav1.RemediationHeldReason, "the machine is not given back")
+	}
+	return proceed, err
+}
+
+// refresh reads the Machine and its MaasMachine from the API server, and reports whether the Machine is there.
+func (r *Reconciler) refresh(ctx context.Context, s *subject) (there bool, err error) {
+	of := client.MatchingLabels{}
+	if s.Member != nil {
+		of[clusterv1.ClusterNameLabel] = s.Cluster.Name
+	}
 	machines := &clusterv1.MachineList{} // The manager has no right to get one.
-	if err := r.APIReader.List(ctx, machines, client.InNamespace(s.Machine.Namespace),
-		client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name}); err != nil {
-		return proceed, fmt.Errorf("reading Machine %s again: %w", s.Machine.Name, err)
+	if err := r.APIReader.List(ctx, machines, client.InNamespace(s.remediation.Namespace), of); err != nil {
+		return false, fmt.Errorf("reading the Machine of MaasRemediation %s again: %w", s.remediation.Name, err)
 	}
-	now := list.Find(machines.Items, func(m clusterv1.Machine) bool { return m.UID == s.Machine.UID })
-	if now == nil || !now.DeletionTimestamp.IsZero() {
-		return s.again("", infrav1.WaitingForQuorumReason, "the Machine is going")
+	now := list.Find(machines.Items, func(m clusterv1.Machine) bool {
+		return clusters.IsOwnedBy(s.remediation, clusters.MachineKind, &m)
+	})
+	if now == nil || s.Member == nil {
+		return now != nil, nil
 	}
-	member := *s.Member
-	member.Machine, s.Member = now, &member
-	return proceed, nil
+	member := clusters.Member{Cluster: s.Cluster, Machine: now}
+	if key, is := clusters.MaasMachineKey(now); is {
+		maasMachine := &infrav1.MaasMachine{}
+		switch err := r.APIReader.Get(ctx, key, maasMachine); {
+		case err == nil:
+			member.MaasMachine = maasMachine
+		case !apierrors.IsNotFound(err):
+			return false, fmt.Errorf("reading MaasMachine %s again: %w", key.Name, err)
+		}
+	}
+	s.Member = &member
+	return true, nil
 }
 
 // quorum waits until the rest of a control plane can do without the machine, and so those of the VMs on it. The leave
@@ -512,7 +564,7 @@ func recovery(_ context.Context, s *subject) (outcome, error) {
 }
 
 // blame keeps a server from being allocated next that could not be switched, or was of no use afterwards. Without a
-// power cycle nobody knows whether the server is to blame.
+// power cycle it is not known whether the server is to blame.
 func (r *Reconciler) blame(ctx context.Context, s *subject) (outcome, error) {
 	if s.progress().PowerCycles == 0 || isHandedOver(s.Machine) {
 		return proceed, nil
@@ -537,17 +589,14 @@ func isHandedOver(m *clusterv1.Machine) bool {
 // machine is given up.
 func (r *Reconciler) handOver(ctx context.Context, s *subject) (outcome, error) {
 	if !isHandedOver(s.Machine) { // From then on the condition is the owner's.
-		helper, err := patch.NewHelper(s.Machine, r.Client)
+		err := objects.PatchConditions(ctx, r.Client, s.Machine, func() {
+			conditions.Set(s.Machine, metav1.Condition{
+				Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse,
+				Reason:  clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
+				Message: "Waiting for remediation: MaasRemediation " + s.remediation.Name + " could not make the machine healthy",
+			})
+		}, clusterv1.MachineOwnerRemediatedCondition)
 		if err != nil {
-			return proceed, fmt.Errorf("preparing to patch Machine %s: %w", s.Machine.Name, err)
-		}
-		conditions.Set(s.Machine, metav1.Condition{
-			Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse,
-			Reason:  clusterv1.MachineOwnerRemediatedWaitingForRemediationReason,
-			Message: "Waiting for remediation: MaasRemediation " + s.remediation.Name + " could not make the machine healthy",
-		})
-		owned := patch.WithOwnedConditions{Conditions: []string{clusterv1.MachineOwnerRemediatedCondition}}
-		if err := helper.Patch(ctx, s.Machine, owned); err != nil {
 			return proceed, fmt.Errorf("handing Machine %s over: %w", s.Machine.Name, err)
 		}
 	}

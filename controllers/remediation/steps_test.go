@@ -25,6 +25,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -157,13 +158,44 @@ func TestWhetherAPowerCycleBegins(t *testing.T) {
 	}
 }
 
+// inKubernetes is the Machine in an API server, which is asked for Machines as often as the test says.
+func inKubernetes(t *testing.T, s *subject, asked error, often int, change ...change) *Reconciler {
+	t.Helper()
+	there := &subject{Member: &clusters.Member{Machine: s.Machine.DeepCopy(), MaasMachine: s.MaasMachine.DeepCopy()}}
+	for _, object := range []client.Object{there.Machine, there.MaasMachine, s.remediation} {
+		object.SetNamespace("ns")
+		object.SetName("m")
+	}
+	there.Machine.UID = "uid"
+	there.Machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+		APIGroup: infrav1.GroupVersion.Group, Kind: "MaasMachine", Name: "m",
+	}
+	there.Machine.Labels = map[string]string{clusterv1.ClusterNameLabel: "c"}
+	s.Cluster.Name = "c"
+	s.remediation.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: "uid"},
+	}
+	for _, change := range change {
+		change(there)
+	}
+	has := fake.NewClientBuilder().WithScheme(allkinds.Scheme())
+	if there.Machine != nil {
+		has = has.WithObjects(there.Machine, there.MaasMachine)
+	}
+	reader := interceptor.NewClient(has.Build(), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+			if often--; often < 0 {
+				return asked
+			}
+			return c.List(ctx, into, options...)
+		},
+	})
+	return &Reconciler{Base: reconciler.Base{Client: reader, APIReader: reader, Clock: testingclock.NewFakePassiveClock(now)}}
+}
+
 // What needs no power cycle, or can't have one, does not wait for the rest of the control plane.
 func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
 	asked := errors.New("the other control planes are asked")
-	reader := interceptor.NewClient(fake.NewFakeClient(), interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return asked },
-	})
-	r := &Reconciler{Base: reconciler.Base{Client: reader, APIReader: reader, Clock: testingclock.NewFakePassiveClock(now)}}
 	for name, tc := range map[string]struct {
 		subject *subject
 		reason  string
@@ -172,6 +204,7 @@ func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
 		"one that was given back":     {sick(controlPlane("")), infrav1.PowerCycleOmittedReason},
 	} {
 		t.Run(name, func(t *testing.T) {
+			r := inKubernetes(t, tc.subject, asked, 1)
 			defer func() { tc.subject.leave.End() }()
 			got := tc.subject.decides(t, r.steps(tc.subject)...)
 			if got.begins != infrav1.RemediationReplace || got.Problem().Reason != tc.reason {
@@ -179,8 +212,120 @@ func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
 			}
 		})
 	}
-	if _, err := reconciler.Through(t.Context(), sick(controlPlane("")), []step{r.quorum}); !errors.Is(err, asked) {
+	s := sick(controlPlane(""))
+	if _, err := reconciler.Through(t.Context(), s, []step{inKubernetes(t, s, asked, 0).quorum}); !errors.Is(err, asked) {
 		t.Errorf("%v: nothing is tested", err)
+	}
+}
+
+// A cache may lag: what it has is no reason to replace a Machine.
+func TestAMachineIsNotReplacedByWhatACacheHas(t *testing.T) {
+	given := func(s *subject) { s.MaasMachine.Spec.SystemID = "abc" }
+	node := func(s *subject) { s.Machine.Status.NodeRef.Name = "node" }
+	look := func(_ context.Context, s *subject) (outcome, error) {
+		s.found = nil
+		if !s.isGivenBack() {
+			s.found = sick().found
+		}
+		return proceed, nil
+	}
+	for name, tc := range map[string]struct {
+		subject *subject
+		decides step
+		now     change
+	}{
+		"it has no machine there":   {sick(), look, given},
+		"it was never a Node there": {sick(given, func(s *subject) { s.Machine.Status.NodeRef.Name = "" }), useful, node},
+	} {
+		r := inKubernetes(t, tc.subject, nil, 1, tc.now)
+		if got := tc.subject.decides(t, r.surely(tc.decides, fit)); got.Waits() {
+			t.Errorf("%s: %q begins: %s", name, got.begins, got.Problem().Message)
+		}
+	}
+	going := func(s *subject) {
+		s.Machine.DeletionTimestamp, s.Machine.Finalizers = &metav1.Time{Time: now}, []string{"f"}
+	}
+	for name, now := range map[string]change{"as it is there": func(*subject) {}, "unless it goes": going} {
+		s := sick()
+		r := inKubernetes(t, s, nil, 1, now)
+		got := s.decides(t, r.surely(look, fit))
+		if replaced := got.begins == infrav1.RemediationReplace; replaced != (name == "as it is there") {
+			t.Errorf("it is replaced %s: %v", name, replaced)
+		}
+	}
+}
+
+// A cache may lag: what it has is no reason to leave a machine switched off.
+func TestARemediationEndsByWhatTheAPIServerHas(t *testing.T) {
+	on := at(infrav1.RemediationProgress{Step: infrav1.RemediationPowerOn})
+	given := func(s *subject) { s.MaasMachine.Spec.SystemID = "abc" }
+	same := func(*subject) {}
+	gone := func(s *subject) { s.Machine = nil }
+	without := func(s *subject) { s.Member = nil }
+	for name, tc := range map[string]struct {
+		cached, now change
+		ends        bool
+	}{
+		"it was given back":                     {same, same, true},
+		"it has a machine, which a cache lacks": {same, given, false},
+		"the Machine is gone":                   {without, gone, true},
+		"a cache lacks the Machine":             {without, given, false},
+	} {
+		s := sick(on)
+		r := inKubernetes(t, s, nil, 1, tc.now)
+		tc.cached(s)
+		if got := s.decides(t, r.ends); got.Waits() == tc.ends {
+			t.Errorf("%s: it ends: %v", name, !got.Waits())
+		}
+	}
+}
+
+// What the API server said too long ago is no reason to switch a control plane off; it is asked again.
+func TestNothingIsSwitchedOffByWhatWasSaidTooLongAgo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes time.Duration
+		waits bool
+	}{
+		"in time":  {takes: reconciler.LookLasts},
+		"too late": {takes: reconciler.LookLasts + time.Second, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := testingclock.NewFakePassiveClock(now)
+			there := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).Build()
+			slow := interceptor.NewClient(there, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+					if _, machines := into.(*clusterv1.MachineList); machines {
+						clock.SetTime(clock.Now().Add(tc.takes))
+					}
+					return c.List(ctx, into, options...)
+				},
+			})
+			r, s := &Reconciler{Base: reconciler.Base{Client: there, APIReader: slow, Clock: clock}}, sick(controlPlane(""))
+			defer func() { s.leave.End() }()
+			if out := s.decides(t, r.quorum); out.Waits() != tc.waits || out.begins != "" {
+				t.Errorf("it waits: %v, want %v; %q begins", out.Waits(), tc.waits, out.begins)
+			}
+		})
+	}
+}
+
+// Between the leave and the request the progress is stored, which may take long.
+func TestARequestIsNotSentWhenItsLeaveIsTooOld(t *testing.T) {
+	remediation := &infrav1.MaasRemediation{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "m"}}
+	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(remediation).Build()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(remediation), remediation); err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{Base: reconciler.Base{Records: &record.Records{Client: c}, Clock: testingclock.NewFakePassiveClock(now)}}
+	opened, err := r.Records.OpenRemediation(remediation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sick() // Without a MAAS: a request would end the test.
+	s.record = opened
+	s.record.Remediation = &infrav1.RemediationProgress{Step: infrav1.RemediationPowerOff}
+	if out := s.decides(t, r.firstRequest); !out.Waits() || s.progress().Requests != 0 {
+		t.Errorf("it waits: %v; after %d requests", out.Waits(), s.progress().Requests)
 	}
 }
 

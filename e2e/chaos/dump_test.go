@@ -3,8 +3,6 @@
 package chaos_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -51,27 +49,27 @@ func (a *assault) dump(ctx context.Context, cluster string) string {
 	for _, call := range calls[max(0, len(calls)-lastCalls):] {
 		fmt.Fprintf(&out, "%s %s: %s %s op=%s %s -> %d\n", call.Time.Format(time.TimeOnly), call.User, call.Method, call.Endpoint, call.Op, call.SystemID, call.Status)
 	}
-	out.WriteString(managerLog(cluster + "-"))
+	logged, err := managerLog()
+	if err != nil {
+		fmt.Fprintln(&out, err)
+	}
+	about := slices.DeleteFunc(logged, func(line string) bool { return !strings.Contains(line, cluster+"-") })
+	out.WriteString(strings.Join(last(about), "\n"))
 	return out.String()
 }
 
-// managerLog are the last lines of the manager's log that have a text in them.
-func managerLog(text string) string {
+// managerLog returns the lines of the logs of all managers.
+func managerLog() (lines []string, err error) {
 	names, err := filepath.Glob(filepath.Join(box.LogDir, "*"+sandbox.ManagerContainer+"*.log"))
 	if err != nil {
-		return err.Error()
+		return nil, fmt.Errorf("finding the manager's logs: %w", err)
 	}
-	var lines []string
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return err.Error()
+			return nil, fmt.Errorf("reading the manager's log: %w", err)
 		}
-		for scanner := bufio.NewScanner(bytes.NewReader(data)); scanner.Scan(); {
-			if strings.Contains(scanner.Text(), text) {
-				lines = append(lines, scanner.Text())
-			}
-		}
+		lines = append(lines, strings.Split(strings.TrimSpace(string(data)), "\n")...)
 	}
-	return strings.Join(lines[max(0, len(lines)-lastLines):], "\n")
+	return lines, nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/chaos"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
@@ -91,10 +92,10 @@ var (
 // chosen is the size and the seed that the environment asks for.
 func chosen() (s size, err error) {
 	s = short
-	if life.FullAttack() {
+	if chaos.Full() {
 		s = full
 	}
-	s.seed, err = life.AttackSeed(s.seed)
+	s.seed, err = chaos.Seed(s.seed)
 	return s, err
 }
 

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +44,7 @@ type assault struct {
 
 // Clusters and machines come and go, while calls to MAAS fail in every way, machines break, and VM hosts forget what
 // MAAS requested. Nothing is lost, nothing is taken twice, and nothing that is not ours is touched.
-func TestNothingIsLostWhateverFails(t *testing.T) {
+func TestNoMachineIsLostWhateverFails(t *testing.T) {
 	t.Logf("the same again: %s", attack.replay())
 	if err := others(t.Context(), box); err != nil {
 		t.Fatal(err)
@@ -368,29 +366,4 @@ func (a *assault) report(when string, findings []audit.Finding, err error) {
 	for _, finding := range a.figures.found(findings) {
 		a.t.Errorf("%s: %s%s", when, finding, history(finding.What))
 	}
-}
-
-// systemID is how findings name machines: their id follows the name.
-var systemID = regexp.MustCompile(`\(([0-9a-z]{6}), `)
-
-// vmName is how findings name VMs; a hash follows the name of the MaasMachine.
-var vmName = regexp.MustCompile(`VM (\S+)-[0-9a-z]{13} on host`)
-
-// history is what MAAS was asked to do with the first machine that a finding names, and, of a VM, what the manager
-// logged.
-func history(text string) string {
-	found := systemID.FindStringSubmatch(text)
-	if found == nil {
-		return ""
-	}
-	var lines strings.Builder
-	for _, call := range box.MAAS.Calls().Log {
-		if call.SystemID == found[1] && call.Method != http.MethodGet {
-			fmt.Fprintf(&lines, "\n\t%s %s: %s %s %s: %d", call.Time.Format(time.StampMilli), call.User, call.Method, call.Path, call.Op, call.Status)
-		}
-	}
-	if of := vmName.FindStringSubmatch(text); of != nil {
-		fmt.Fprintf(&lines, "\n%s", managerLog(of[1]))
-	}
-	return lines.String()
 }

@@ -45,7 +45,7 @@ func TestTheSameSeedMakesTheSameWeatherWhateverElseIsCalled(t *testing.T) {
 	}
 }
 
-func TestEverythingThatCanGoWrongDoes(t *testing.T) {
+func TestTheWeatherHasEachKindOfFault(t *testing.T) {
 	lost := 0
 	w := newWeather(size{seed: 7, stalls: 1}, func(simulator.Call) bool { lost++; return true })
 	for range 2000 {

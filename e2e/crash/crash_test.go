@@ -57,6 +57,7 @@ func (k *killer) detach(t *testing.T, isSearch func(point) bool) {
 // has searched for the machine.
 func turnsUpLate(t *testing.T, kind *kind, acquisition point, searchedBy string) {
 	t.Helper()
+	life.HeldAgainstTheModel(t, box, settleTime)
 	const address = "10.77.0.60"
 	k := &killer{manager: box.Manager, stage: creation, deaths: []death{{at: acquisition, phase: simulator.Before, late: true}}}
 	// The first search is the predecessor's.

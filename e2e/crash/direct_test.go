@@ -19,49 +19,56 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
 
-// directHost is the name of the LXDHost in each walker's namespace. All are the same LXD, each behind a proxy of its own.
-const directHost = "direct"
+// The names of the LXDHosts in each walker's namespace. Those of one name are the same LXD, each behind a proxy of its own.
+const (
+	directHost  = "direct"
+	secondHost  = "second"
+	directTag   = "direct" // of both
+	directRange = "10.77.0.0/24"
+)
 
-// startLXD runs a real LXD, and returns nil where it can't run: the other kinds of lives need none.
-func startLXD(t *testing.T) *directhost.Host {
+// directHosts are LXDs, by the names of their LXDHosts.
+type directHosts map[string]*directhost.Host
+
+// startLXDs runs real LXDs, and returns none where they can't run: the other kinds of lives need none.
+func startLXDs(t *testing.T) directHosts {
 	t.Helper()
 	if !lxdtest.Possible(t) {
 		return nil
 	}
-	return directhost.Start(t)
+	return directHosts{directHost: directhost.Start(t), secondHost: directhost.Start(t)}
 }
 
 // withLXD returns the kinds of lives that can be led, and are.
-func withLXD(server *directhost.Host) []*kind {
-	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return (k.direct && server == nil) || (k.covered && !everything) })
+func withLXD(servers directHosts) []*kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return (k.direct && servers == nil) || (k.covered && !everything) })
 }
 
-// addDirectHosts makes an LXDHost in each walker's namespace, until the test ends.
-func addDirectHosts(t *testing.T, walkers []*walker, server *directhost.Host) {
+// addDirectHosts makes the LXDHosts in each walker's namespace, until the test ends.
+func addDirectHosts(t *testing.T, walkers []*walker, servers directHosts) {
 	t.Helper()
-	if server == nil {
-		return
-	}
-	if err := server.AddImage(t.Context(), image); err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range walkers {
-		w.lxd = server
-		host, secret := server.Behind(t, w.board.between(w.user)).Objects(client.ObjectKey{Namespace: w.namespace, Name: directHost}, "zone-a")
-		host.Spec.Subnet = "10.77.0.0/24"
-		// All walkers have VMs there at once.
-		host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
-		for _, object := range []client.Object{secret, host} {
-			if err := box.Client.Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
+	var hosts []*infrav1.LXDHost
+	for name, server := range servers {
+		if err := server.AddImage(t.Context(), image); err != nil {
+			t.Fatal(err)
 		}
-		t.Cleanup(func() { removeDirectHost(t, host) })
+		for _, w := range walkers {
+			host, secret := server.Behind(t, w.board.between(w.user, name)).Objects(client.ObjectKey{Namespace: w.namespace, Name: name}, "zone-a")
+			host.Spec.Subnet, host.Spec.Tags = directRange, []string{directTag}
+			// All walkers have VMs there at once.
+			host.Spec.OverCommit = infrav1.LXDOverCommit{CPUPercent: 1000, MemoryPercent: 1000}
+			for _, object := range []client.Object{secret, host} {
+				if err := box.Client.Create(t.Context(), object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() { removeDirectHost(t, host) })
+			w.lxds, hosts = servers, append(hosts, host)
+		}
 	}
-	for _, w := range walkers {
-		host := &infrav1.LXDHost{}
-		err := sandbox.WaitFor(within(t, shortTimeout), "the LXDHost of "+w.namespace, func() (bool, string, error) {
-			err := box.Client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: directHost}, host)
+	for _, host := range hosts {
+		err := sandbox.WaitFor(within(t, shortTimeout), "the LXDHosts of "+host.Namespace, func() (bool, string, error) {
+			err := box.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host)
 			return conditions.IsTrue(host, infrav1.ReadyCondition), sandbox.Conditions(host.Status.Conditions), err
 		})
 		if err != nil {
@@ -97,16 +104,18 @@ func ownerOf(t *testing.T, key client.ObjectKey) string {
 	return cluster.Annotations[infrav1.OwnerIDAnnotation]
 }
 
-// checkVMs wants LXD to have as many VMs with names of a cluster, and MAAS as many devices.
-func (w *walker) checkVMs(t *testing.T, owner string, want int) {
+// checkVMs wants the LXDs to have as many VMs with names of a cluster, and MAAS so many devices.
+func (w *walker) checkVMs(t *testing.T, owner string, want, devices int) {
 	t.Helper()
 	isOurs := func(name string) bool {
 		return slices.ContainsFunc(maas.HostnameSuffixes(owner), func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 	}
 	var inLXD, inMAAS []string
-	for name, state := range w.lxd.VMs(t) {
-		if isOurs(name) {
-			inLXD = append(inLXD, name+" "+state)
+	for host, server := range w.lxds {
+		for name, state := range server.VMs(t) {
+			if isOurs(name) {
+				inLXD = append(inLXD, name+" "+state+" on "+host)
+			}
 		}
 	}
 	for _, m := range box.MAAS.Devices() {
@@ -114,7 +123,7 @@ func (w *walker) checkVMs(t *testing.T, owner string, want int) {
 			inMAAS = append(inMAAS, m.Hostname)
 		}
 	}
-	if len(inLXD) != want || len(inMAAS) != want {
-		t.Errorf("LXD has %v, and MAAS %v, want %d VMs with a device each", inLXD, inMAAS, want)
+	if len(inLXD) != want || len(inMAAS) != devices {
+		t.Errorf("LXD has %v, want %d VMs; MAAS has %v, want %d devices", inLXD, want, inMAAS, devices)
 	}
 }

@@ -24,6 +24,7 @@ const (
 	remedying stage = "remediation"
 	keeping   stage = "keeping"
 	taking    stage = "taking over"
+	sparing   stage = "deletion of the spare VM"
 	deletion  stage = "deletion"
 )
 
@@ -69,9 +70,11 @@ func (p point) remembered() bool {
 }
 
 // certain calls come in each life. Polls of all machines are a matter of time, as is the number of others, and a manager may
-// have cached other responses.
+// have cached other responses. While a spare VM is deleted the machine goes on: how far it has come before is a matter of
+// time, too.
 func (p point) certain() bool {
-	return p.n == 1 && p.by != "id" && (p.stage == creation || p.writes()) && !p.shared()
+	return p.n == 1 && p.by != "id" && (p.stage == creation || p.writes()) && !p.shared() &&
+		(p.stage != sparing || p.method == http.MethodDelete)
 }
 
 // shared reports whether the point depends on what other walkers leave: the address of a machine that is back in the pool
@@ -208,26 +211,40 @@ func listedBy(call simulator.Call) string {
 	return ""
 }
 
-// switchboard passes each call to the killer of the manager that makes it: each manager is another user of MAAS.
+// switchboard passes each call to the killer of the manager that makes it, and to what befalls its hosts: each manager is
+// another user of MAAS.
 type switchboard struct {
 	mutex   sync.Mutex
 	killers map[string]*killer // by user
+	losses  map[string]*loss   // by user
 	toLXD   int                // the number of the last call to LXD
 }
 
 func (s *switchboard) hook(call simulator.Call, phase simulator.Phase) error {
 	s.mutex.Lock()
-	k := s.killers[call.User]
+	k, l := s.killers[call.User], s.losses[call.User]
 	s.mutex.Unlock()
-	if k == nil {
-		return nil
+	if k != nil {
+		if err := k.hook(call, phase); err != nil {
+			return err
+		}
 	}
-	return k.hook(call, phase)
+	if phase == simulator.Before {
+		return l.befalls(call)
+	}
+	return nil
 }
 
-// connect replaces the killer of a user; nil ends that.
-func (s *switchboard) connect(user string, k *killer) {
+// lossOf returns what befalls the hosts of a user; nil: nothing.
+func (s *switchboard) lossOf(user string) *loss {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.killers[user] = k
+	return s.losses[user]
+}
+
+// connect replaces the killer of a user, and what befalls its hosts; nil ends that.
+func (s *switchboard) connect(user string, k *killer, l *loss) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.killers[user], s.losses[user] = k, l
 }

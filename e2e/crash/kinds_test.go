@@ -26,6 +26,8 @@ type kind struct {
 	// kept means that the next Machine of its MachineDeployment gets the machine, and that it waits for a third one when
 	// the cluster is deleted.
 	kept bool
+	// spare is the state of the machine, a VM, when the host of a second VM that it has can be asked again; "": it has one VM.
+	spare state
 	// covered means that other kinds make its calls, too: only the walk that visits everything leads such lives.
 	covered bool
 	// calls are those that every such life makes, by operation, or by method and endpoint if there is none: a manager
@@ -86,7 +88,12 @@ var (
 
 // kinds are the lives that are walked through. Where LXD can't run, VMs on LXDHosts are not. They are last: what the others
 // cover may be left out.
-var kinds = []*kind{aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToKeep, bareMetalWithAddress, aDirectVM, aDirectVMToRemedy}
+var kinds = []*kind{
+	aCluster, aVM, bareMetal, shapedBareMetal, bareMetalToKeep, bareMetalWithAddress,
+	withSpare(failed, false), withSpare(pending, true), withSpare(running, true), withSpare(deleted, true),
+	aDirectVM, aDirectVMToRemedy,
+	withDirectSpare(pending, false), withDirectSpare(running, true), withDirectSpare(failed, true), withDirectSpare(deleted, true),
+}
 
 // manifest returns the first objects of a life of this kind, of a walker.
 func (k *kind) manifest(key client.ObjectKey, w *walker) string {

@@ -14,22 +14,25 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
-// between passes the calls of a user's manager to its LXD to the killer of that manager.
-func (s *switchboard) between(user string) lxdtest.Middleware {
+// between passes the calls of a user's manager to the LXD of an LXDHost to the killer of that manager.
+func (s *switchboard) between(user, host string) lxdtest.Middleware {
 	return func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if s.lossOf(user).isAway(host) {
+				panic(http.ErrAbortHandler)
+			}
 			call, ofLife := callToLXD(r)
 			if !ofLife {
 				lxd.ServeHTTP(w, r)
 				return
 			}
-			call.User, call.Number = user, s.number()
+			call.User, call.Number, call.Path = user, s.number(), host
 			if s.hook(call, simulator.Before) != nil {
 				panic(http.ErrAbortHandler)
 			}
 			answer := httptest.NewRecorder()
 			lxd.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // LXD goes on when its caller has died.
-			if s.hook(call, simulator.After) != nil {
+			if s.hook(call, simulator.After) != nil || s.lossOf(user).isAway(host) {
 				panic(http.ErrAbortHandler)
 			}
 			maps.Copy(w.Header(), answer.Header())
@@ -59,5 +62,6 @@ const (
 	makeVM   = http.MethodPost + " " + directhost.CallPrefix + "instances"
 	readVM   = http.MethodGet + " " + directhost.CallPrefix + "instances/{id}"
 	switchVM = http.MethodPut + " " + directhost.CallPrefix + "instances/{id}/state"
-	deleteVM = http.MethodPatch + " " + directhost.CallPrefix + "instances/{id}" // LXD deletes it when it is stopped.
+	deleteVM = http.MethodPatch + " " + directhost.CallPrefix + "instances/{id}"  // LXD deletes it when it is stopped.
+	removeVM = http.MethodDelete + " " + directhost.CallPrefix + "instances/{id}" // It is stopped.
 )

@@ -25,7 +25,7 @@ func (w *walker) remedy(t *testing.T, kind *kind, key client.ObjectKey) {
 	m, _ := box.MAAS.Machine(maasMachine.Spec.SystemID)
 	running := m.Power == "on"
 	if kind.direct {
-		running = w.lxd.VMs(t)[maasMachine.Status.Hostname] == "Running"
+		running = w.lxds[directHost].VMs(t)[maasMachine.Status.Hostname] == "Running"
 	}
 	if status.Step != infrav1.RemediationRecover || !running || status.PowerCycles != 1 {
 		t.Errorf("after %d power cycles, the step is %s, and the machine runs: %t; want that it does after one", status.PowerCycles, status.Step, running)

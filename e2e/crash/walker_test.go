@@ -20,7 +20,6 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -40,7 +39,8 @@ type walker struct {
 	manager                  *sandbox.Manager
 	board                    *switchboard
 	auditor                  *audit.Auditor
-	lxd                      *directhost.Host // of its LXDHost
+	lxds                     directHosts       // of its LXDHosts
+	vmHosts                  map[string]string // the names of MAAS's VM hosts, by their paths
 }
 
 // startWalkers installs the further managers. The first walker has the sandbox's own.
@@ -73,8 +73,10 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	k.manager, k.stage = w.manager, creation
 	later := &rollback{}
 	later.joins(t.Context(), k, w.namespace)
-	w.board.connect(w.user, k)
-	defer w.board.connect(w.user, nil)
+	lost := w.losing(kind)
+	w.board.connect(w.user, k, lost)
+	defer w.board.connect(w.user, nil, nil)
+	defer lost.mend() // Also in a life that failed.
 	gone := false
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -87,7 +89,11 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	if err := box.ApplyYAML(within(t, shortTimeout), strings.NewReader(kind.manifest(key, w))); err != nil {
 		t.Fatal(err)
 	}
-	w.waitReady(t, kind, key)
+	if lost != nil {
+		w.spareGoes(t, kind, key, k, lost)
+	} else {
+		w.waitReady(t, kind, key)
+	}
 	if kind.leads() {
 		w.checkEndpoint(t, key)
 	}
@@ -96,7 +102,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	report(t, "while it lives", findings, err)
 	owner := ownerOf(t, key)
 	if kind.direct {
-		w.checkVMs(t, owner, 1)
+		w.checkVMs(t, owner, kind.spare.vms(), kind.spare.devices())
 	}
 
 	if kind.remedied && k.needs(remedying) {
@@ -124,7 +130,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 	report(t, "when it is gone", findings, err)
 	later.check(t) // Of the LXDHost.
 	if kind.direct {
-		w.checkVMs(t, owner, 0)
+		w.checkVMs(t, owner, 0, 0)
 	}
 }
 

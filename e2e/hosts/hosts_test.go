@@ -28,6 +28,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+	"github.com/capmaas/cluster-api-provider-maas/test/chaos"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
@@ -111,7 +112,7 @@ func (h *hostCluster) comesUp() {
 	last := holdBack(controlPlanes - 1)
 	h.Cleanup(last)
 	h.Create(flavor(h.T, "lxd-host", h.Key.Name, map[string]string{
-		"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "30", "LXD_RESOURCE_POOL": pool,
+		"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": sandbox.PoolGB, "LXD_RESOURCE_POOL": pool,
 	}))
 	h.progress(fmt.Sprintf("%d of %d ", controlPlanes-1, controlPlanes), last)
 	h.hosts(controlPlanes)
@@ -278,7 +279,9 @@ func (h *hostCluster) isFull() {
 	h.Helper()
 	before := h.daemons.Left()
 	work := life.Begin(h.T, h.Box, "large")
-	work.Create(flavor(h.T, "lxd", work.Key.Name, map[string]string{"CONTROL_PLANE_MACHINE_COUNT": "1", "CONTROL_PLANE_MACHINE_MINMEMORY": "1000000"}))
+	work.Create(flavor(h.T, "lxd", work.Key.Name, map[string]string{
+		"CONTROL_PLANE_MACHINE_COUNT": "1", "CONTROL_PLANE_MACHINE_MINMEMORY": "1000000",
+	}))
 	said := ""
 	work.Wait("the machine to say that no host has room", func() (full bool, _ string, _ error) {
 		machines, _ := work.MaasMachines()
@@ -332,7 +335,7 @@ func (h *hostCluster) composeOnWorker() (vm string) {
 	h.Helper()
 	_, host := h.worker()
 	vm, err := h.maas.Compose(h.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
-		Hostname: foreign, Cores: 1, Memory: 1024, Storage: "root:8", ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
+		Hostname: foreign, Cores: 1, Memory: 1024, Storage: "root:" + sandbox.VMDiskGB, ZoneID: host.Zone.ID, PoolID: host.Pool.ID, SkipCommissioning: true,
 	})
 	if err != nil {
 		h.Fatal(err)
@@ -424,7 +427,7 @@ func (h *hostCluster) plant() []string {
 func (h *hostCluster) carriesControlPlanes() {
 	h.Helper()
 	work := life.Several(h.T, h.Box, "work")[0] // Its hosts are others in the end.
-	work.Create(flavor(h.T, "lxd", work.Key.Name, nil))
+	work.Create(flavor(h.T, "lxd", work.Key.Name, map[string]string{"CONTROL_PLANE_MACHINE_MINDISKSIZE": sandbox.VMDiskGB}))
 	work.Available(controlPlanes)
 	machines, _ := work.MaasMachines()
 	nodes := map[string]bool{}
@@ -437,7 +440,7 @@ func (h *hostCluster) carriesControlPlanes() {
 	if len(nodes) != controlPlanes {
 		h.Errorf("the control planes are on %v, want %d hosts", slices.Collect(maps.Keys(nodes)), controlPlanes)
 	}
-	if life.FullAttack() {
+	if chaos.Full() {
 		h.step("is rolled out under them", func() { h.isRolledOut(work) })
 	}
 	work.Delete()

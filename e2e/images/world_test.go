@@ -19,6 +19,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/needs"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -37,10 +38,7 @@ func requireBuildah(t *testing.T) {
 	default:
 		return
 	}
-	if os.Getenv(requireVariable) != "" {
-		t.Fatalf("%s is set, but: %v", requireVariable, err)
-	}
-	t.Skip(err)
+	needs.Skip(t, err, requireVariable)
 }
 
 const apiKey = "admin:token:hush"

@@ -73,7 +73,7 @@ func TestEveryPanelHasData(t *testing.T) {
 
 	apply(ctx, t, box, "lxd-host", "hosts", map[string]string{
 		"CONTROL_PLANE_MACHINE_COUNT": "3", "WORKER_MACHINE_COUNT": "0",
-		"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": "25", "LXD_RESOURCE_POOL": "capi",
+		"LXD_STORAGE_BACKEND": "btrfs", "LXD_STORAGE_SIZE": sandbox.PoolGB, "LXD_RESOURCE_POOL": "capi",
 	})
 	if err := box.WaitAvailable(ctx, client.ObjectKey{Namespace: "default", Name: "hosts"}, 3); err != nil {
 		t.Fatal(err)

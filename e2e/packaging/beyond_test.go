@@ -106,6 +106,7 @@ func writings() map[string][]writing {
 	annotate(infrav1.InterfacesAnnotation, readsAs, "MaasMachine")
 	annotate(infrav1.OwnerIDAnnotation, oneID, "MaasMachine")
 	annotate(infrav1.MAASAnnotation, "maas.example.com/MAAS", "LXDHost", "MaasCluster")
+	annotate(infrav1.LXDAnnotation, "0a1b2c/maas", "LXDHost")
 	cluster := plain["MaasCluster"]
 	all["MaasCluster annotation "+infrav1.OwnerIDAnnotation] = []writing{
 		{"MaasCluster", cluster.annotated(infrav1.OwnerIDAnnotation, oneID), cluster, cluster.annotated(infrav1.OwnerIDAnnotation, oneID)},

@@ -22,7 +22,7 @@ import (
 
 // everything sets the values that have no effect by default.
 var everything = values{
-	"maas":             values{"endpoint": "http://maas.example.com:5240/MAAS", "apiKey": "a:b:c", "caBundle": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n", "namespaces": []any{"team-a", "team-b"}},
+	"maas":             values{"endpoint": "http://maas.example.com:5240/MAAS", "proxy": "http://proxy.example.com:3128", "apiKey": "a:b:c", "caBundle": "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n", "namespaces": []any{"team-a", "team-b"}},
 	"image":            values{"repository": "registry.example.com:5000/capmaas/manager", "digest": "sha256:" + strings.Repeat("0a", 32)},
 	"imagePullSecrets": []any{"pull"},
 	"replicas":         2,
@@ -115,7 +115,10 @@ func TestLint(t *testing.T) {
 }
 
 func TestBadValuesAreRefused(t *testing.T) {
-	const apiKey = "not-an-api-key"
+	const (
+		apiKey   = "not-an-api-key"
+		password = "swordfish"
+	)
 	sentences := map[string]string{}
 	for name, tt := range map[string]struct {
 		values values
@@ -132,6 +135,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"environment without name":  {values{"manager": values{"env": []any{values{"value": "x"}}}}, "/manager/env/0"},
 		"namespace of wrong form":   {values{"maas": values{"namespaces": []any{"Team A"}}}, "/maas/namespaces/0"},
 		"endpoint without a scheme": {values{"maas": values{"endpoint": "maas:5240"}}, "/maas/endpoint"},
+		"proxy without a scheme":    {values{"maas": values{"proxy": "proxy:3128"}}, "/maas/proxy"},
 		"digest without algorithm":  {values{"image": values{"digest": "abc"}}, "/image/digest"},
 		"unknown pull policy":       {values{"image": values{"pullPolicy": "Sometimes"}}, "/image/pullPolicy"},
 		"key of the wrong form":     {values{"maas": values{"apiKey": apiKey}}, "maas.apiKey"},
@@ -161,6 +165,15 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"label is a number":         {values{"grafanaDashboard": values{"labels": values{"grafana_dashboard": 1}}}, "/grafanaDashboard/labels/grafana_dashboard"},
 		"unknown key of alerts":     {values{"prometheusRule": values{"rules": []any{}}}, "/prometheusRule"},
 		"monitor without a token":   {values{"podMonitor": values{"enabled": true}}, "podMonitor.tokenSecret"},
+		"endpoint without a path":   {values{"maas": values{"endpoint": "http://maas:5240/"}}, "maas.endpoint"},
+		"endpoint with a password":  {values{"maas": values{"endpoint": "http://admin:" + password + "@maas"}}, "maas.endpoint"},
+		"no certificate":            {values{"maas": values{"apiKey": "a:b:c", "caBundle": "abc"}}, "maas.caBundle"},
+		"poll without a time":       {values{"manager": values{"pollIdle": "0s"}}, "manager.pollIdle"},
+		"check without a time":      {initializer("checkInterval", "0.0h"), "lxdInitializer.checkInterval"},
+		"active poll is the slower": {values{"manager": values{"pollActive": "1.5h", "pollIdle": "1h29m"}}, "manager.pollActive"},
+		"two on one port":           {values{"ports": values{"health": 8443}}, "ports.health"},
+		"initializer, on one port":  {initializer("ports", values{"health": 8080}), "lxdInitializer.ports.health"},
+		"nobody may use the key":    {values{"watchNamespace": "a", "maas": values{"namespaces": []any{"b", "c"}}}, "maas.namespaces"},
 	} {
 		_, err := render(releaseNamespace, tt.values)
 		if err == nil {
@@ -170,12 +183,58 @@ func TestBadValuesAreRefused(t *testing.T) {
 		if !strings.Contains(err.Error(), tt.path) {
 			t.Errorf("%s: the error does not name %s: %v", name, tt.path, err)
 		}
-		if strings.Contains(err.Error(), apiKey) {
+		if strings.Contains(err.Error(), apiKey) || strings.Contains(err.Error(), password) {
 			t.Errorf("%s: the error prints a secret: %v", name, err)
 		}
 		sentences[name] = err.Error()
 	}
 	golden.Sentences(t, "chart.txt", sentences)
+}
+
+// Values at the edge of what is refused are accepted.
+func TestUnusualValuesAreAccepted(t *testing.T) {
+	for name, v := range map[string]values{
+		"a variable":                {"maas": values{"endpoint": "${E}", "apiKey": "${K}", "caBundle": "${C}", "namespaces": []any{"${N}"}}, "watchNamespace": "a"},
+		"an @ in the path":          {"maas": values{"endpoint": "https://maas/proxy/@maas/MAAS"}},
+		"polls alike":               {"manager": values{"pollActive": "60s", "pollIdle": "1m"}},
+		"a fraction":                {"manager": values{"pollActive": "0.5s", "syncPeriod": "1h0m0s"}},
+		"one of several namespaces": {"watchNamespace": "a", "maas": values{"namespaces": []any{"b", "a"}}},
+		"all namespaces":            {"watchNamespace": "a", "maas": values{"namespaces": []any{"*"}}},
+	} {
+		if _, err := render(releaseNamespace, v); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// OpenShift's restricted-v2 refuses IDs that are not the namespace's; everything else of the pods is as it wants.
+func TestIDsCanBeLeftToTheNamespace(t *testing.T) {
+	pods := 0
+	for _, o := range withHooks(t, values{"fixedIDs": false}) {
+		path := map[string][]string{"Deployment": {"spec", "template", "spec"}, "Pod": {"spec"}}[o.GetKind()]
+		if path == nil {
+			continue
+		}
+		pods++
+		spec, _, err := unstructured.NestedMap(o.Object, path...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{"runAsNonRoot": true, "seccompProfile": map[string]any{"type": "RuntimeDefault"}}
+		if diff := cmp.Diff(want, spec["securityContext"]); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", o.GetKind(), o.GetName(), diff)
+		}
+		for _, c := range spec["containers"].([]any) {
+			for field := range c.(map[string]any)["securityContext"].(map[string]any) {
+				if strings.HasPrefix(field, "runAs") {
+					t.Errorf("a container of %s %s has %s", o.GetKind(), o.GetName(), field)
+				}
+			}
+		}
+	}
+	if pods != 2 {
+		t.Errorf("%d kinds of pods, want the manager's and that of helm test", pods)
+	}
 }
 
 // initializer are values with one setting of the LXD initializer.
@@ -368,7 +427,7 @@ func deployment(t *testing.T, v values) *appsv1.Deployment {
 
 // Given credentials are created, missing ones are the user's: the manager's volumes name both. The golden renderings
 // have all and nothing given.
-func TestHalfOfTheCredentials(t *testing.T) {
+func TestTheChartTakesPartOfTheCredentials(t *testing.T) {
 	v := values{"maas": values{"endpoint": "https://m/MAAS", "existingSecret": "s"}}
 	objects := mustRender(t, v)
 	if made := append(ofKind(objects, "Secret"), ofKind(objects, "ConfigMap")...); len(made) != 1 || made[0].GetName() != "capmaas-config" {
@@ -394,6 +453,7 @@ func TestNotesTellWhatToDo(t *testing.T) {
 		"key without address": {values{"maas": values{"apiKey": "a:b:c"}}, "set maas.endpoint"},
 		"no CRDs":             {values{"crds": values{"install": false}}, "must be in the cluster"},
 		"initializer":         {initializer("nodeSelector", nil), "pod-security.kubernetes.io/enforce=privileged"},
+		"no replica":          {values{"replicas": 0}, "No manager runs"},
 		"initializer, no key": {initializer("nodeSelector", nil), "wait until Secret maas-credentials"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,10 +82,9 @@ func TestHelmTestProvesCredentialsAndCRDs(t *testing.T) {
 		good      bool
 		want      string
 	}{
-		"good key":  {key, "/MAAS", true, "ok     MAAS"},
-		"wrong key": {"other:token:hush", "/MAAS", false, "FAILED MAAS: " + server.URL + "/MAAS: MAAS refuses the API key: "},
-		// In the words of a condition and of capmaasctl: maas.Explain.
-		"no path": {key, "", false, "a server responds, but it has no users/: the endpoint (--maas-endpoint) is the URL of MAAS's web interface up to /MAAS"},
+		"good key":     {key, "/MAAS", true, "ok     MAAS"},
+		"wrong key":    {"other:token:hush", "/MAAS", false, "FAILED MAAS: " + server.URL + "/MAAS: MAAS refuses the API key: "},
+		"another path": {key, "/other", false, "a server responds, but it has no users/: the chart's value maas.endpoint is the URL of MAAS's web interface up to /MAAS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := checkPod(t, values{"maas": values{"endpoint": server.URL + tt.path, "apiKey": tt.key}})

@@ -20,7 +20,7 @@ import (
 
 const (
 	pollInterval = 100 * time.Millisecond
-	pollTimeout  = 2 * time.Minute
+	pollTimeout  = 5 * time.Minute
 )
 
 // restricted are labels of a namespace that admits only pods of the restricted Pod Security profile.

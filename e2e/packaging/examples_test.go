@@ -4,14 +4,11 @@ package packaging
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -107,55 +104,5 @@ func checkPools(t *testing.T, cluster *clusterv1.Cluster, objects []*unstructure
 	}
 	if !slices.Equal(want, got) {
 		t.Errorf("the pools beside the Cluster are %v, want %v", got, want)
-	}
-}
-
-var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
-
-// The commands of docs/clusterclass.md work, in the order in which they are there, with the Cluster of the quick start.
-func TestClusterClassDocument(t *testing.T) {
-	t.Parallel()
-	content, err := os.ReadFile(filepath.Join(sources, "docs", "clusterclass.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace := newNamespace(t)
-	found := shellBlock.FindAllStringSubmatch(string(content), -1)
-	if len(found) != 3 {
-		t.Fatalf("%d blocks of commands, want 3", len(found))
-	}
-	run := func(commands string) {
-		t.Helper()
-		commands = strings.ReplaceAll(commands, "--namespace default", "--namespace "+namespace)
-		command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
-		command.Dir = sources
-		command.Env = append(os.Environ(), "KUBECONFIG="+management.kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%s\n%v\n%s", commands, err, out)
-		}
-	}
-	run(found[0][1])
-
-	start, err := os.ReadFile(filepath.Join(sources, "docs", "quick-start.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, example, _ := strings.Cut(string(start), "kubectl apply --filename - <<'YAML'\n")
-	example, _, _ = strings.Cut(example, "\nYAML\n")
-	object := mustParse(t, []byte(example))[0]
-	object.SetNamespace(namespace)
-	if err := management.strict.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
-	cluster := &clusterv1.Cluster{}
-	convert(t, object, cluster)
-	before := machinesOf(t, reconciled(t, cluster))
-	run(found[1][1])
-	run(found[2][1])
-	if diff := cmp.Diff(none, replaced(before, machinesOf(t, reconciled(t, cluster)))); diff != "" {
-		t.Errorf("rebasing as in the document replaces (-want +got):\n%s", diff)
-	}
-	if cluster.Spec.Topology.ClassRef.Name != "capmaas-v2" {
-		t.Errorf("the Cluster is of the class %s", cluster.Spec.Topology.ClassRef.Name)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -188,6 +190,29 @@ func TestUpgradeAndRollback(t *testing.T) {
 	}
 	checkState(t, before)
 	checkKept(t, cluster, uid)
+}
+
+// A value that is taken out of the chart is taken out of the cluster, key by key.
+func TestWhatIsTakenOutOfTheChartGoes(t *testing.T) {
+	const certificate = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
+	for _, step := range []struct {
+		maas values
+		want map[string][]byte
+	}{
+		{values{"apiKey": "a:b:c", "caBundle": certificate}, map[string][]byte{"apiKey": []byte("a:b:c"), "caBundle": []byte(certificate)}},
+		{values{"apiKey": "d:e:f"}, map[string][]byte{"apiKey": []byte("d:e:f")}},
+		{values{}, nil},
+	} {
+		upgradeChart(t, thisChart(t), values{"maas": step.maas})
+		secret := &corev1.Secret{}
+		err := management.Get(t.Context(), client.ObjectKey{Namespace: releaseNamespace, Name: "maas-credentials"}, secret)
+		if client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, secret.Data); diff != "" {
+			t.Errorf("with %v (-want +got):\n%s", step.maas, diff)
+		}
+	}
 }
 
 // crds.install: false removes the CRDs from the release and leaves them in the cluster; crds.keep: false makes an

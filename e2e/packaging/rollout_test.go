@@ -265,7 +265,7 @@ func templatesOf(t *testing.T, namespace string) map[string]int64 {
 
 // Changes without an effect on machines replace none: a default that is written out, applying the class once more,
 // annotations, and a class that gets a new variable with a default, in place. No superfluous template is made.
-func TestNothingIsReplacedForNothing(t *testing.T) {
+func TestChangesWithoutEffectReplaceNoMachine(t *testing.T) {
 	t.Parallel()
 	namespace := newClass(t)
 	cluster := mixed(t, namespace)
@@ -383,7 +383,7 @@ func rawJSON(t *testing.T, value any) apiextensionsv1.JSON {
 
 // If a Cluster changes to another version of the class, the machines for which the versions differ are replaced: none,
 // if they differ only in names.
-func TestRebase(t *testing.T) {
+func TestAClusterChangesToAnotherVersionOfTheClass(t *testing.T) {
 	t.Parallel()
 	namespace := newClass(t)
 	cluster := mixed(t, namespace)

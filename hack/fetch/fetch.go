@@ -34,7 +34,7 @@ type fetcher struct {
 
 func newFetcher(mirror string) *fetcher {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// Where there is no way to the internet, nobody should wait for it.
+	// Where there is no way to the internet, no one should wait for it.
 	transport.DialContext = (&net.Dialer{Timeout: 3 * time.Second}).DialContext
 	transport.TLSHandshakeTimeout = 5 * time.Second
 	transport.ResponseHeaderTimeout = 10 * time.Second

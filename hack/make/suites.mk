@@ -39,11 +39,23 @@ lxd-second = BIN=$(BIN) hack/tools/lxd-second.sh
 lxd-second: ## Fetch that LXD into bin/lxd-second. With CAPMAAS_LXD=$PWD/bin/lxd-second/lxd every test uses it.
 	@$(lxd-second)
 
+# With FULL=1 also what takes minutes, and up to 6 GB. MODEL=text: only the searches that contain it.
+FULL ?=
+MODEL ?=
+
+.PHONY: model
+model: ## Explore the models of the protocol to the end (spin and gcc; FULL=1, MODEL=keep): model/README.md.
+	@nice go run ./hack/model -only '$(MODEL)' $(if $(FULL),-full -jobs 1)
+
 .PHONY: figures
 figures: tools-test build ## Measure what machines cost, beside the allowed ranges of test/figures.
 	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
 	CAPMAAS_BUILT=1 CAPMAAS_FIGURES=$$out $(GO_TEST) -count=1 -run 'TestFigures|TestIdle|TestMemory|TestWork' \
 		./controllers ./controllers/maasmachine ./pkg/maas/inventory ./pkg/maas/lxd; sort "$$out"
+
+.PHONY: test-value
+test-value: ## Tell what each test alone reaches and finds (PKG=./pkg/maas/record; VALUE_ARGS=-every=5: fewer mutants).
+	@KUBEBUILDER_ASSETS='$(KUBEBUILDER_ASSETS)' go run ./hack/testvalue $(VALUE_ARGS) $(PKG)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (default 20s; FUZZ=regexp, PKG=./pkg/maas).
@@ -66,7 +78,9 @@ SEED ?=
 
 .PHONY: chaos
 chaos: tools-test build ## Attack everything for an hour (SEED=number of random faults, PKG=./e2e/chaos, CHAOS=short).
-	CAPMAAS_CHAOS=$(CHAOS) CAPMAAS_CHAOS_SEED=$(SEED) $(GO_TEST) -count=1 -p 1 -v -timeout 180m $(TEST_ARGS) \
+	@export CAPMAAS_CHAOS=$(CHAOS) CAPMAAS_CHAOS_SEED=$(SEED); \
+		$(if $(call pkg,),,$(GO_TEST) -count=1 -v -timeout 180m -run TestAViewThatLies ./controllers;) \
+		$(GO_TEST) -count=1 -p 1 -v -timeout 180m $(TEST_ARGS) \
 		$(call pkg,./e2e/crash ./e2e/chaos/... ./e2e/upgrade ./e2e/hosts)
 
 .PHONY: bench

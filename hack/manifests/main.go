@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manifests writes a clusterctl repository: the chart rendered as infrastructure-components.yaml, the cluster
-// templates, the ClusterClasses and metadata.yaml, below OUT/infrastructure-maas/VERSION; and beside them
-// lxd-initializer-daemonset.yaml, which clusterctl does not use.
+// templates, the ClusterClasses and metadata.yaml, in OUT/infrastructure-maas/VERSION; and beside them, in the same
+// directory, lxd-initializer-daemonset.yaml, which clusterctl does not use.
 package main
 
 import (

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"testing"
@@ -110,7 +111,7 @@ func TestValuesOfASite(t *testing.T) {
 				return ""
 			}
 			got := content{
-				field("ConfigMap", "data", "maasEndpoint"), field("Secret", "stringData", "apiKey"),
+				field("ConfigMap", "data", "maasEndpoint"), apiKey(t, field("Secret", "data", "apiKey"), field("Secret", "stringData", "apiKey")),
 				field("Deployment", "spec", "template", "spec", "containers", "0", "image"),
 			}
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(content{})); diff != "" {
@@ -118,6 +119,16 @@ func TestValuesOfASite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// apiKey is one that is in data, encoded, or, if it is a variable, in stringData.
+func apiKey(t *testing.T, data, variable string) string {
+	t.Helper()
+	key, err := base64.StdEncoding.DecodeString(data)
+	if err != nil || (data != "" && variable != "") {
+		t.Errorf("data has %q (%v), and stringData %q", data, err, variable)
+	}
+	return string(key) + variable
 }
 
 const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -51,7 +51,7 @@ const (
 	// ReadyReason: it is ready.
 	ReadyReason = "Ready"
 	// DeployingReason: it is being deployed.
-	//   - If it stays: wait
+	//   - If it stays: [wait](page.md#wait), or see [Ready](#ready)
 	DeployingReason = "Deploying"
 )
 `)
@@ -65,21 +65,25 @@ const (
 		}}},
 		{title: "LXDHost", conditions: []condition{{"Reachable", "LXD responds", "It may be asked again."}}},
 		{title: progress, reasons: []reason{
-			{name: "Ready", means: "it is ready."}, {name: "Deploying", means: "it is being deployed.", stays: "wait"},
+			{name: "Ready", means: "it is ready."}, {name: "Deploying", means: "it is being deployed.", stays: "[wait](page.md#wait), or see [Ready](#ready)"},
 		}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{}, reason{}, condition{})); diff != "" {
 		t.Error(diff)
 	}
 	for _, text := range []string{
-		"### LXDFailed\n\nLXD responds with", "- **You**: look into [its log](page.md#log).\n", "| `Deploying` | it is being deployed. | wait |\n", "| `Reachable` | LXDHost | LXD responds | It may be asked again. |\n",
+		"### LXDFailed\n\nLXD responds with", "- **You**: look into [its log](page.md#log).\n", "| `Deploying` | it is being deployed. | [wait](page.md#wait), or see [Ready](#ready) |\n", "| `Reachable` | LXDHost | LXD responds | It may be asked again. |\n",
 	} {
 		if page := string(page(got, nil)); !strings.Contains(page, text) {
 			t.Errorf("the page lacks %q:\n%s", text, page)
 		}
 	}
-	if source := string(table(got)); !strings.Contains(source, `"look into its log."`) || !strings.Contains(source, `"Reachable": "LXD responds",`) {
-		t.Errorf("the table lacks the remedy as plain text, or the condition:\n%s", source)
+	for _, text := range []string{
+		`"look into its log."`, `"Reachable": "LXD responds",`, `"wait (docs/page.md#wait), or see Ready (docs/reasons.md#ready)"`,
+	} {
+		if source := string(table(got)); !strings.Contains(source, text) {
+			t.Errorf("the table lacks %s:\n%s", text, source)
+		}
 	}
 }
 

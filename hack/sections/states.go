@@ -45,7 +45,7 @@ func statesTable(string) ([]byte, error) {
 	}
 	m := &maas.Machine{}
 	row("the machine is no longer in MAAS", words(states.Vanished), words(states.Vanished))
-	row("somebody else has the machine", words(states.NotOurs(m, false)), words(states.NotOurs(m, true)))
+	row("another user has the machine", words(states.NotOurs(m, false)), words(states.NotOurs(m, true)))
 	row("Deploying or Deployed, and this MaasMachine did not ask for it", words(states.DeployedByOthers(m)), "as the state")
 	unknown := &maas.Machine{Status: -1}
 	row("a state that is not in this list", words(states.Assess(unknown, false, false)), words(states.Assess(unknown, true, false)))

@@ -25,6 +25,7 @@ html_show_sphinx = False
 html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = "scorer.js"
 html_js_files = ["diagrams.js"]
 html_theme_options = {
     "footer_icons": [

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// UnknownError means that nobody knows whether an object is there.
+// UnknownError means that it is not known whether an object is there.
 type UnknownError struct {
 	// Object is what was read: its kind, and its name.
 	Object string
@@ -47,7 +47,7 @@ func (e *UnknownError) Unwrap() error { return e.cause }
 // IsMissing reports whether the API server serves the kind, and does not have the object now.
 func (e *UnknownError) IsMissing() bool { return e.Remaining > 0 }
 
-// IsUnknown reports whether err means that nobody knows whether an object is there, though the API server responds.
+// IsUnknown reports whether err means that it is not known whether an object is there, though the API server responds.
 func IsUnknown(err error) bool {
 	unknown := (*UnknownError)(nil)
 	return errors.As(err, &unknown)
@@ -90,11 +90,11 @@ type object struct {
 // absence is since when an object is missing, and when it was looked for last.
 type absence struct{ since, seen time.Time }
 
-// recall is how long after a look an absence is remembered, beside the settle time: nobody knows what was meanwhile.
+// recall is how long after a look an absence is remembered, beside the settle time: it is not known what was meanwhile.
 const recall = 10 * time.Minute
 
 // Look reads an object of a kind, and reports whether it is there. It is not, without an error, only if it is proven to
-// be gone; a reader that is no Reader proves that of nothing. *UnknownError: nobody knows.
+// be gone; a reader that is no Reader proves that of nothing. *UnknownError: it is not known.
 func Look(
 	ctx context.Context, reader client.Reader, kind schema.GroupKind, key client.ObjectKey, into client.Object,
 ) (bool, error) {
@@ -145,7 +145,7 @@ func (r *Reader) awaits(this object) time.Duration {
 	return r.settle - now.Sub(a.since)
 }
 
-// forget forgets that an object was missing: it is there, or nobody knows.
+// forget forgets that an object was missing: it is there, or that is not known.
 func (r *Reader) forget(this object) {
 	if r != nil {
 		r.mu.Lock()

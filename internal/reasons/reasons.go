@@ -8,6 +8,8 @@ type Reason struct {
 	Means string
 	// You is what is left to the user; "" of a reason of progress.
 	You string
+	// Stays is where to look if a reason of progress stays; "" of any other.
+	Stays string
 }
 
 // Of explains a reason; nothing if it is none of ours.

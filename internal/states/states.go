@@ -170,6 +170,8 @@ func Assess(m *maas.Machine, ran, vm bool) Assessment {
 		if m.Device {
 			v.Message = "is powered off: start it on its LXD host, or delete the Machine"
 		}
+	case m.Status == maas.StatusDeploying && m.IsSwitchedByHand():
+		v.Message += ", and MAAS can't switch this machine (power type manual): a person must switch it on, or off and on"
 	case v.Then == Deploy && m.Locked:
 		v = Assessment{Then: Person, Reason: infrav1.MachineLockedReason,
 			Message: "is locked, and can't be deployed: unlock it in MAAS"}

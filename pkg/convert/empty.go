@@ -112,7 +112,7 @@ type goField struct {
 	listed   bool // an empty list may mean something else than none
 }
 
-// isUnset reports whether a value of the field is the same as none. A pointer tells 0 and {} from nothing.
+// isUnset reports whether a value of the field is the same as none. A pointer distinguishes 0 and {} from nothing.
 func (f goField) isUnset(n *yaml.Node) bool {
 	if isNull(n) {
 		return true
@@ -134,7 +134,7 @@ func (f goField) isUnset(n *yaml.Node) bool {
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// fieldsOf returns the fields of a struct by their names in JSON; none if anybody's values are in it. A type that
+// fieldsOf returns the fields of a struct by their names in JSON; none if it may have any value. A type that
 // writes itself may write empty lists, as that of a Node's registration does: no taints at all are not kubeadm's.
 func fieldsOf(of reflect.Type) map[string]goField {
 	fields, listed := map[string]goField{}, reflect.PointerTo(of).Implements(marshaler)

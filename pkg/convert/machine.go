@@ -116,7 +116,7 @@ func (o *object) convertTags(spec mapping, isVM bool) {
 	tags := spec.names("tags")
 	for _, tag := range tags {
 		if !tagName.MatchString(tag) {
-			spec.problem("tags", "%q is no name of a MAAS tag: letters, digits, _ and -", tag)
+			spec.problem("tags", "%q is not a valid name of a MAAS tag: letters, digits, _ and -", tag)
 		}
 	}
 	if len(tags) > 1 && !isVM {
@@ -164,7 +164,7 @@ func (o *object) convertVM(spec, lxd mapping, address string) {
 		o.convertDisk(spec, vm)
 		if pool, ok := vm.text("storagePool"); ok {
 			if !storagePool.MatchString(pool) {
-				vm.problem("storagePool", "%q is no name of an LXD storage pool: letters, digits, '.', '_' and '-'", pool)
+				vm.problem("storagePool", "%q is not a valid name of an LXD storage pool: letters, digits, '.', '_' and '-'", pool)
 			}
 			vm.note("storagePool", "it counts here: VM hosts without this pool are not used; there it was ignored")
 			config.set("storage", pairs("pool", pool))

@@ -35,12 +35,12 @@ func (o *object) convertAddress(spec mapping) string {
 	}
 	address, err := netip.ParseAddr(text)
 	if err != nil || address.Zone() != "" {
-		static.problem("ip", "%q is no IP address", text)
+		static.problem("ip", "%q is not an IP address", text)
 		return ""
 	}
 	if cidr, ok := static.text("cidr"); ok {
 		if network, err := netip.ParsePrefix(cidr); err != nil || !network.Contains(address) {
-			static.problem("cidr", "%q is no network that %s lies in", cidr, text)
+			static.problem("cidr", "%q is not a network that contains %s", cidr, text)
 			return ""
 		}
 		static.remove("cidr") // MAAS knows its subnets.

@@ -55,7 +55,7 @@ func convertItems(list mapping) (changed bool) {
 	}
 	for _, item := range items.Content {
 		if item.Kind != yaml.MappingNode {
-			list.problem("items", "an item is no Kubernetes object")
+			list.problem("items", "an item is not a Kubernetes object")
 			continue
 		}
 		if convertObject(item, list.line, list.findings) {
@@ -88,7 +88,7 @@ func (o *object) identify(m mapping) (apiVersion, kind string) {
 		o.name = strings.TrimSpace(kind + " " + name)
 	}
 	if apiVersion == "" || kind == "" {
-		m.problem("", "this is no Kubernetes object: apiVersion or kind is missing")
+		m.problem("", "this is not a Kubernetes object: apiVersion or kind is missing")
 	}
 	return apiVersion, kind
 }
@@ -139,7 +139,7 @@ func (o *object) verify(m mapping, kind string) {
 		err = decoder.Decode(kinds[kind]())
 	}
 	if err != nil {
-		m.problem("", "the result is no valid %s: %v", kind, err)
+		m.problem("", "the result is not a valid %s: %v", kind, err)
 	}
 }
 

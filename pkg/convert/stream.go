@@ -56,7 +56,7 @@ func (d document) convert() ([]byte, []Finding) {
 	case errors.Is(err, io.EOF):
 		return d.text, nil // Only comments.
 	case err != nil:
-		return fail(d.line, "the document that begins here is no YAML (near this line of the input: %v). A template has to "+
+		return fail(d.line, "the document that begins here is not YAML (near this line of the input: %v). A template has to "+
 			"be filled in first, for example with clusterctl generate yaml", d.mistake())
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
@@ -67,7 +67,7 @@ func (d document) convert() ([]byte, []Finding) {
 	}
 	top := root.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return fail(d.line+top.Line-1, "this document is no Kubernetes object")
+		return fail(d.line+top.Line-1, "this document is not a Kubernetes object")
 	}
 	changed := convertObject(top, d.line-1, &findings)
 	if !changed {

@@ -169,7 +169,7 @@ func (c *Circuit) Due() (left time.Duration, open bool) {
 // StateChanged returns a channel that receives when the circuit opens or closes.
 func (c *Circuit) StateChanged() <-chan struct{} { return c.stateChanged }
 
-// End tells turned that an open circuit is none any more, and nothing from then on. It reports whether this was the
+// End calls turned if the circuit is open, and turned is not called from then on. It reports whether this was the
 // first call of it.
 func (c *Circuit) End() (first bool) {
 	c.mu.Lock()

@@ -33,5 +33,5 @@ func (c *Crowd) Refuse(first, limit time.Duration, places int) time.Duration {
 	return min(limit, first*time.Duration(1+c.refused/places))
 }
 
-// IsOver reports whether nobody was sent away lately.
+// IsOver reports whether no caller was sent away lately.
 func (c *Crowd) IsOver() bool { return time.Since(c.counted) > Lately }

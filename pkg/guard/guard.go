@@ -16,11 +16,14 @@ func Is[E error](err error) bool {
 // Parts returns the errors of an errors.Join, or the error alone; none of nil.
 func Parts(err error) []error {
 	joined, is := err.(interface{ Unwrap() []error })
+	aggregate, isAggregate := err.(interface{ Errors() []error }) // as Kubernetes joins them
 	switch {
 	case err == nil:
 		return nil
 	case is:
 		return joined.Unwrap()
+	case isAggregate:
+		return aggregate.Errors()
 	}
 	return []error{err}
 }

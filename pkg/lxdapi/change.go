@@ -196,12 +196,8 @@ func (c *Client) Wait(id string) error {
 
 // operation reads one. The error is an api.StatusError if LXD returned one.
 func (c *Client) operation(target *api.URL) (*operation, error) {
-	response, _, err := c.sdk.RawQuery(http.MethodGet, target.String(), nil, "")
-	if err != nil {
-		return nil, err
-	}
 	found := &operation{}
-	if err := response.MetadataAsStruct(found); err != nil {
+	if err := c.get(found, target); err != nil {
 		return nil, err
 	}
 	return found, nil

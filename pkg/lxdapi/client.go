@@ -49,7 +49,7 @@ type Client struct {
 	project string
 }
 
-// unixBase is the address of an LXD behind a unix socket, whose name nobody reads.
+// unixBase is the address of an LXD behind a unix socket, whose name is never read.
 const unixBase = "http://lxd"
 
 // Unix returns a client of the LXD at a unix socket, in its default project. It makes no call. The error says that the
@@ -101,5 +101,5 @@ func (c *Client) Path(parts ...string) *api.URL {
 	return api.NewURL().Path(append([]string{"1.0"}, parts...)...).Project(c.project)
 }
 
-// URL is Path with the address: for what another LXD is told.
+// URL is Path with the address: for what is sent to another LXD.
 func (c *Client) URL(parts ...string) string { return c.base + c.Path(parts...).String() }

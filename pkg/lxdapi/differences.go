@@ -10,6 +10,7 @@ const (
 	// longer has the endpoint virtual-machines.
 	ExtensionBootMode = "instance_boot_mode"
 
+	extensionGroups          = "access_management"
 	extensionIdentities      = "access_management_tls"
 	extensionProfileChanges  = "storage_and_profile_operations"
 	extensionNetworkChanges  = "storage_and_network_operations"
@@ -126,6 +127,12 @@ var Uses = []Use{
 		{Since: "6.6", What: "of an address that it can't listen on, 6.6 takes back the address, not our mark beside it",
 			Here: "puts back the mark itself"},
 	}},
+	{Kind: Endpoint, Name: "auth/identities/current", Methods: "GET", By: Hosts,
+		Since: Release{Version: "5.21.0", Extension: extensionGroups}, Changes: []Change{
+			{Since: "5.21.3, 6.2", Extension: extensionIdentities,
+				What: "a fine-grained identity is shown what it may view, as if the rest did not exist",
+				Here: "takes a VM for gone only if the identity may view all of the project"},
+		}},
 	{Kind: Endpoint, Name: "resources", Methods: "GET", By: Hosts, Changes: identities},
 	{Kind: Endpoint, Name: "operations", Methods: "GET", By: Hosts, Changes: []Change{
 		{Since: "6.7", Extension: extensionOperationEntity, What: "the VM of an operation is in the metadata",

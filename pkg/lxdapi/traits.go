@@ -26,8 +26,8 @@ func TraitsOf(server *api.Server) Traits {
 	return Traits{Version: server.Environment.ServerVersion, extensions: server.APIExtensions}
 }
 
-// OfVersion returns those of a server of which only the version is known, as MAAS tells it of a VM host. "" is unknown:
-// nothing is held against it.
+// OfVersion returns those of a server of which only the version is known, as MAAS returns it of a VM host. "" is
+// unknown: nothing is held against it.
 func OfVersion(version string) Traits { return Traits{Version: version} }
 
 // Has reports whether LXD has an API extension.

@@ -45,7 +45,7 @@ func (s *session) adopt(name string, marks Marks, addresses []string) error {
 	if changed == nil {
 		return nil
 	}
-	// LXD tells a running VM afterwards, and fails where no agent of LXD runs in it.
+	// LXD informs a running VM afterwards, and fails where no agent of LXD runs in it.
 	if _, _, err := s.prove(name, marks); err == nil {
 		return nil
 	}

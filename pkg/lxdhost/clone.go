@@ -59,7 +59,7 @@ type Spec struct {
 	Devices map[string]map[string]string
 	// Overcommit is how much of the host may be promised.
 	Overcommit Overcommit
-	// SendBefore is when it is too late to change anything: nobody may expect the VM any more. The zero time is no
+	// SendBefore is when it is too late to change anything: no caller may expect the VM any more. The zero time is no
 	// limit.
 	SendBefore time.Time
 }
@@ -200,10 +200,26 @@ func (s *session) made(request api.InstancesPost) (devices, error) {
 		_ = s.client.Wait(busy.ID) // Whatever comes of it, LXD shows it.
 		return nil, sent(problem(KindUnfinished, "LXD was still at work on the VM %s", found.Name))
 	}
+	if !isFinished(found) { // It may be by now, or gone.
+		if found, _, err = s.prove(request.Name, marksOf(request.Config)); err != nil {
+			return nil, err
+		}
+	}
+	if !isFinished(found) {
+		return nil, sent(problem(KindOutdated, "there is a VM %s of ours, which LXD began to make and did not finish",
+			found.Name))
+	}
 	if !isMadeOf(found, request) {
 		return nil, sent(problem(KindOutdated, "there is a VM %s of ours, which was made for an earlier call", found.Name))
 	}
 	return found.Devices, nil
+}
+
+// isFinished reports whether LXD has made a VM, which it is not at work on: if LXD dies, a VM stays whose disk is not
+// written. LXD notes what is due at the first start as the last thing that it does (CreateInstanceFromImage in
+// lxd/storage/backend_lxd.go), and forgets that at the first start.
+func isFinished(found *api.Instance) bool {
+	return found.Config[keyFirstStart] != "" || found.Config[keyLastPower] != ""
 }
 
 // isMadeOf reports whether a VM has all that is asked for: an earlier call may have been for another address. How it
@@ -237,14 +253,14 @@ func (s Spec) validate() error {
 	sum, err := hex.DecodeString(s.Image)
 	switch {
 	case err != nil || len(sum) != sha256.Size:
-		return problem(KindInvalid, "%q is no whole fingerprint of an image", s.Image)
+		return problem(KindInvalid, "%q is not a whole fingerprint of an image", s.Image)
 	case !lxdapi.IsInstanceName(s.Name):
 		return problem(KindInvalid, "LXD takes no VM of the name %q: it must have 1 to 63 letters, digits and dashes, begin "+
 			"and end with a letter or digit, and be no number", s.Name)
 	case !s.Marks.valid():
 		return problem(KindInvalid, "marks are needed: an owner and a machine")
 	case len(s.MAC) != 6 || s.MAC[0]&1 != 0:
-		return problem(KindInvalid, "%q is no MAC address of one interface", s.MAC)
+		return problem(KindInvalid, "%q is not the MAC address of one interface", s.MAC)
 	case s.Cores <= 0 || s.MemoryMiB <= 0:
 		return problem(KindInvalid, "cores and memory must be above 0")
 	case s.Bridge == "":

@@ -53,6 +53,16 @@ func (o Options) Client() (fingerprint string, ends time.Time) {
 	return shared.CertFingerprint(keys.Leaf), keys.Leaf.NotAfter
 }
 
+// Place identifies the LXD and the project, whatever the address is: LXD's fingerprint of the server's certificate, "/"
+// and the project. It is "" if the certificate can't be read: then nothing can be asked.
+func (o Options) Place() string {
+	fingerprint, err := lxdnode.Fingerprint(o.ServerCertificate)
+	if err != nil {
+		return ""
+	}
+	return fingerprint + "/" + o.Project
+}
+
 // Host is a project on an LXD host. It keeps connections for the next call, until Close, and makes new ones when they
 // break. It is safe for concurrent use.
 type Host struct {
@@ -60,12 +70,14 @@ type Host struct {
 	timeout          time.Duration
 	sendWithin       time.Duration
 	transport        transport
+	view             *view
 }
 
-// connect checks that LXD is there, has the pinned certificate, trusts ours, has the project and can run VMs: GET /1.0
-// and GET /1.0/projects/P. circuit may be that of an earlier connection.
+// connect checks that LXD is there, has the pinned certificate, trusts ours, has the project, shows all of it and can
+// run VMs: GET /1.0, GET /1.0/projects/P, GET /1.0/auth/identities/current. circuit may be that of an earlier
+// connection.
 func connect(ctx context.Context, o Options, circuit *guard.Circuit) (*Host, error) {
-	h := &Host{address: o.Address, project: o.Project, timeout: timeout, sendWithin: sendWithin}
+	h := &Host{address: o.Address, project: o.Project, timeout: timeout, sendWithin: sendWithin, view: &view{}}
 	secure, err := o.security()
 	if err != nil {
 		return nil, h.fail("connecting", err)
@@ -111,7 +123,7 @@ func (h *Host) check(ctx context.Context) error {
 		return problem(KindNoVMs, "LXD %s can't run virtual machines there (its drivers: %s)",
 			server.Environment.ServerVersion, server.Environment.Driver)
 	}
-	return nil
+	return s.sees(server)
 }
 
 // security pins the server's certificate and has the client's.
@@ -128,7 +140,7 @@ func (o Options) security() (*tls.Config, error) {
 	}
 	keys, err := tls.X509KeyPair(o.ClientCertificate, o.ClientKey)
 	if err != nil {
-		return nil, problem(KindInvalid, "the client's certificate and key are no pair in PEM")
+		return nil, problem(KindInvalid, "the client's certificate and key are not a pair in PEM")
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -153,6 +165,7 @@ type session struct {
 	client  *lxdapi.Client
 	project string
 	turn    *turn
+	view    *view
 	// vm is the id of the VM that was proven first; nil before.
 	vm *string
 }
@@ -169,7 +182,7 @@ func (h *Host) session(ctx context.Context, operation string) (s *session, end f
 		end()
 		return nil, nil, problem(KindInvalid, "the address: %v", err)
 	}
-	s = &session{ctx: ctx, client: client.In(h.project), project: h.project, turn: turn}
+	s = &session{ctx: ctx, client: client.In(h.project), project: h.project, turn: turn, view: h.view}
 	return s, end, nil
 }
 

@@ -18,7 +18,7 @@ import (
 const (
 	// checkAgain is how long a connection that was checked is trusted to have the same project and rights.
 	checkAgain = 10 * time.Minute
-	// forgetAfter is how long a connection is kept that nobody uses: that of each Secret that a host had.
+	// forgetAfter is how long a connection is kept that is not used: that of each Secret that a host had.
 	forgetAfter = 5 * time.Minute
 )
 
@@ -182,7 +182,7 @@ func (one *connection) connect(ctx context.Context, o Options) (*Host, error) {
 	return host, nil
 }
 
-// get returns the connection for options, and drops those that nobody has used for long.
+// get returns the connection for options, and drops those that have not been used for long.
 func (c *Connections) get(o Options) *connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *Connections) get(o Options) *connection {
 	return c.hosts[key]
 }
 
-// close closes a connection that nobody uses any more.
+// close closes a connection that is not used any more.
 func (one *connection) close() {
 	release, err := one.lock.Acquire(context.Background()) // Who has it now ends with its timeout.
 	if err != nil {

@@ -345,6 +345,32 @@ func TestAVMThatIsStillBeingMadeIsNotTakenForMade(t *testing.T) {
 	b.between.set(nil)
 }
 
+// If LXD dies while it writes a VM's disk, a VM stays that would never boot. One that is finished counts, also if it was
+// started since.
+func TestAVMThatLXDDidNotFinishIsNotTakenForMade(t *testing.T) {
+	b := newBed(t)
+	b.create(spec("vm"))
+	asBegun := func(times int) middleware {
+		return rewrite("/1.0/instances/vm", func(metadata map[string]any) {
+			if times--; times >= 0 {
+				delete(metadata["config"].(map[string]any), keyFirstStart)
+			}
+		})
+	}
+	b.between.set(asBegun(1)) // LXD finishes it between two looks.
+	b.must(b.clone(b.host, spec("vm")))
+	b.between.set(asBegun(9))
+	err := b.clone(b.host, spec("vm"))
+	wantKind(t, err, KindOutdated)
+	var failed *Error
+	if !errors.As(err, &failed) || !failed.Sent {
+		t.Errorf("the VM is there, and the error is %v", err)
+	}
+	b.must(b.host.Start(t.Context(), "vm", ours, time.Time{}))
+	b.must(b.clone(b.host, spec("vm")))
+	b.between.set(nil)
+}
+
 func rewriteWait(lxd http.Handler, w http.ResponseWriter, r *http.Request) {
 	rewrite(r.URL.Path, func(operation map[string]any) {
 		operation["status"], operation["status_code"] = api.Running.String(), api.Running

@@ -20,8 +20,8 @@ import (
 // instances/NAME and GET operations/ID/wait. With further disks, these are proven, the VM is stopped, and they are
 // detached and deleted, before.
 //
-// The error is an *Error: KindConflict, KindVolume, KindTooLate, or one of the connection or of LXD. A VM that somebody
-// changes meanwhile is one of LXD's. Error.Sent says whether what LXD was asked for may come late.
+// The error is an *Error: KindConflict, KindVolume, KindTooLate, or one of the connection or of LXD. For a VM that is
+// changed meanwhile it is one of LXD's. Error.Sent says whether what LXD was asked for may come late.
 func (h *Host) Delete(ctx context.Context, name string, marks Marks, sendBefore time.Time) error {
 	return h.in(ctx, "delete", "deleting the VM "+name, func(s *session) error {
 		s.turn.begin = sendBefore

@@ -46,7 +46,8 @@ const (
 	// KindVolume: a volume has the name of a further disk of a VM of ours, and does not carry the marks. It was not
 	// changed; the VM may be there.
 	KindVolume Kind = "Volume"
-	// KindOutdated: the VM carries the marks, and was made as it is not wanted any more. It was not changed.
+	// KindOutdated: the VM carries the marks, and was made as it is not wanted any more, or LXD did not finish it. It was
+	// not changed.
 	KindOutdated Kind = "Outdated"
 	// KindNotFound: there is no VM of the name.
 	KindNotFound Kind = "NotFound"
@@ -187,7 +188,7 @@ func ofChange(e *lxdapi.Error) *Error {
 	return uncertain(e.Unwrap())
 }
 
-// uncertain is the error of a request that LXD may have done, or may do later, whatever it answered: Unreachable,
+// uncertain is the error of a request that LXD may have done, or may do later, whatever its response was: Unreachable,
 // unless it was not sent.
 func uncertain(err error) *Error {
 	known := classify(err)

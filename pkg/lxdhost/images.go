@@ -42,7 +42,7 @@ type Image struct {
 	Aliases []string
 	// Architecture is in Linux's words: x86_64.
 	Architecture string
-	// Bytes is the size of what was uploaded, DiskBytes that of the disk in it; 0 if LXD was not told.
+	// Bytes is the size of what was uploaded, DiskBytes that of the disk in it; 0 if LXD does not have it.
 	Bytes, DiskBytes int64
 	// Brought is the mark of an image that was brought; see Mark.
 	Brought string
@@ -114,7 +114,7 @@ func (h *Host) inImages(ctx context.Context, doing string, do func(*session) err
 // Upload adds an image to the project under an alias, which it takes from the image that has it, if any. LXD takes an
 // image in one request (POST /1.0/images), and has no other way: one that breaks off is sent again from its beginning.
 // An image that the project has (GET /1.0/images/FINGERPRINT) is only named, and is kept from then on, whoever brought
-// it. sent is told how many bytes were.
+// it. sent is called with how many bytes were.
 //
 // KindInvalid: LXD does not take it for an image of virtual machines.
 func (h *Host) Upload(ctx context.Context, alias string, image *ImageFile, sent func(int64)) error {
@@ -304,8 +304,8 @@ func (m Mark) Of(fingerprint, alias string) string {
 	return fmt.Sprintf("%x %s", sha256.Sum256(parts), alias)
 }
 
-// Alias returns under which alias an image was brought; false if it was not, or has another name, too, which somebody
-// gave it.
+// Alias returns the alias under which an image was brought; false if it was not, or if a person gave it another name,
+// too.
 func (m Mark) Alias(image *Image) (string, bool) {
 	_, alias, _ := strings.Cut(image.Brought, " ")
 	isOther := func(name string) bool { return name != alias }

@@ -63,7 +63,7 @@ func checkDisk(file *io.SectionReader) (int64, error) {
 	case h.Incompatible&qcow2Corrupt != 0:
 		return 0, &FileError{"the disk is damaged, as it says itself", againRemedy}
 	case h.Size == 0 || h.Size > 1<<62 || h.ClusterBits < 9 || h.ClusterBits > 21 || h.L1Size > maxL1:
-		return 0, &FileError{fmt.Sprintf("the disk is no valid one of the format qcow2: it is of %d bytes, with clusters "+
+		return 0, &FileError{fmt.Sprintf("the disk is not a valid one of the format qcow2: it is of %d bytes, with clusters "+
 			"of 2^%d", h.Size, h.ClusterBits), againRemedy}
 	}
 	return int64(h.Size), h.checkEnd(file)

@@ -53,8 +53,8 @@ func (e *FileError) Error() string { return e.Problem }
 
 // NewImageFile returns the image in a file, and reads all of it for its fingerprint: a disk in the format qcow2, which
 // becomes an image for an architecture in Linux's words, or LXD's tarball. With a second file it is LXD's other form:
-// the disk, and the tarball of its metadata. seen is told how many bytes were read. The error is a *FileError, or one
-// of reading.
+// the disk, and the tarball of its metadata. seen is called with how many bytes were read. The error is a *FileError,
+// or one of reading.
 func NewImageFile(
 	ctx context.Context, file, metadata *io.SectionReader, architecture string, seen func(int64),
 ) (*ImageFile, error) {
@@ -155,7 +155,7 @@ func unifiedImage(file *io.SectionReader) (*ImageFile, error) {
 	case metadata == nil:
 		return image, nil
 	case !hasDisk:
-		return nil, &FileError{"it is no image of virtual machines: it has no " + diskFile,
+		return nil, &FileError{"it is not an image of virtual machines: it has no " + diskFile,
 			"take the image for virtual machines, which LXD calls disk-kvm"}
 	}
 	size, _ := strconv.ParseInt(metadata.Properties[keyDisk], 10, 64)
@@ -224,7 +224,7 @@ func readTarball(file *io.SectionReader, withDisk bool) (metadata *api.ImageMeta
 			break
 		}
 		if err != nil {
-			return nil, false, &FileError{"it is no tarball that can be read: " + err.Error(), againRemedy}
+			return nil, false, &FileError{"it is not a tarball that can be read: " + err.Error(), againRemedy}
 		}
 		switch path.Clean(entry.Name) {
 		case diskFile:
@@ -237,7 +237,7 @@ func readTarball(file *io.SectionReader, withDisk bool) (metadata *api.ImageMeta
 		}
 	}
 	if metadata == nil {
-		return nil, false, &FileError{"it is no image of LXD: it has no " + metadataFile, convertRemedy}
+		return nil, false, &FileError{"it is not an image of LXD: it has no " + metadataFile, convertRemedy}
 	}
 	return metadata, hasDisk, nil
 }
@@ -252,7 +252,7 @@ func decompress(file *io.SectionReader) (io.Reader, error) {
 	case bytes.HasPrefix(head, []byte(gzipMagic)):
 		plain, err := gzip.NewReader(file)
 		if err != nil {
-			return nil, &FileError{"it is no tarball that can be read: " + err.Error(), againRemedy}
+			return nil, &FileError{"it is not a tarball that can be read: " + err.Error(), againRemedy}
 		}
 		return plain, nil
 	case bytes.HasPrefix(head, []byte(bzip2Magic)):
@@ -262,7 +262,7 @@ func decompress(file *io.SectionReader) (io.Reader, error) {
 	case isTarball(head):
 		return nil, nil
 	}
-	return nil, &FileError{"it is no tarball", "give the tarball that has " + metadataFile}
+	return nil, &FileError{"it is not a tarball", "give the tarball that has " + metadataFile}
 }
 
 func (f *ImageFile) sum(ctx context.Context, seen func(int64)) error {
@@ -293,7 +293,7 @@ func (f *ImageFile) body(sent func(int64)) (body io.Reader, contentType string) 
 	return &counted{ctx: context.Background(), from: io.MultiReader(all...), seen: sent}, f.contentType
 }
 
-// counted tells how many bytes were read, until the context ends.
+// counted reports how many bytes were read, until the context ends.
 type counted struct {
 	ctx  context.Context
 	from io.Reader

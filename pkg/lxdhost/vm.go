@@ -17,8 +17,15 @@ const (
 	keyManagement = "user.capmaas.management"
 )
 
-// keyID has the id that LXD gives each VM when it is made.
-const keyID = "volatile.uuid"
+// Keys that LXD has for itself.
+const (
+	// keyID has the id that LXD gives each VM when it is made.
+	keyID = "volatile.uuid"
+	// keyFirstStart says what is due at the first start.
+	keyFirstStart = "volatile.apply_template"
+	// keyLastPower says whether it ran when it was last started or stopped.
+	keyLastPower = "volatile.last_state.power"
+)
 
 // Names of the devices of each VM.
 const (
@@ -78,8 +85,11 @@ type VM struct {
 func (h *Host) List(ctx context.Context) (vms []VM, err error) {
 	err = h.in(ctx, "read", "listing VMs", func(s *session) error {
 		instances, err := s.client.GetInstances(api.InstanceTypeVM)
+		if err != nil {
+			return err
+		}
 		vms = marked(instances)
-		return err
+		return s.seesAll()
 	})
 	return vms, err
 }
@@ -88,7 +98,10 @@ func (h *Host) List(ctx context.Context) (vms []VM, err error) {
 func (h *Host) names(ctx context.Context) (names []string, err error) {
 	err = h.in(ctx, "read", "listing the names of instances", func(s *session) error {
 		names, err = s.client.GetInstanceNames(api.InstanceTypeAny)
-		return err
+		if err != nil {
+			return err
+		}
+		return s.seesAll()
 	})
 	return names, err
 }
@@ -117,6 +130,9 @@ func (s *session) prove(name string, marks Marks) (found *api.Instance, etag str
 	}
 	found, etag, err = s.client.GetInstance(name)
 	if isNotFound(err) {
+		if err := s.seesAll(); err != nil {
+			return nil, "", err
+		}
 		return nil, "", problem(KindNotFound, "there is no VM %s in the project %s", name, s.project)
 	}
 	if err != nil {
@@ -143,7 +159,7 @@ func (s *session) checkID(found *api.Instance) error {
 
 func checkMarks(found *api.Instance, marks Marks) error {
 	if found.Type != string(api.InstanceTypeVM) {
-		return problem(KindConflict, "%s is no VM", found.Name)
+		return problem(KindConflict, "%s is not a VM", found.Name)
 	}
 	if has := marksOf(found.Config); !has.Prove(marks) {
 		return problem(KindConflict, "there is a VM %s, which is not ours: it is marked with owner %q and machine %q, not "+

@@ -17,7 +17,7 @@ import (
 // makes a VM, and deletes none with it.
 const keyVolumes = "user.capmaas.volumes"
 
-// customVolume is LXD's type of volumes that are nobody's part.
+// customVolume is LXD's type of volumes that are part of no instance.
 const customVolume = "custom"
 
 // volume is a further disk.

@@ -30,7 +30,7 @@ func (p *pass) ensureBridge(client *lxdapi.Client) (State, string, error) {
 		return Missing, "there is no network bridge " + p.NetworkBridge, nil
 	case network.Type != bridgeType:
 		return Failed, "", wrong("name a bridge in "+SettingNetworkBridge+"; the node's bridges: "+bridgeNames(client),
-			"%s is no bridge but a network of type %s", p.NetworkBridge, network.Type)
+			"%s is not a bridge but a network of type %s", p.NetworkBridge, network.Type)
 	case network.Managed && network.Status != api.NetworkStatusCreated:
 		return Failed, "", &Error{Step: StepBridge,
 			Problem: fmt.Sprintf("LXD's bridge %s is %s", p.NetworkBridge, strings.ToLower(network.Status)),

@@ -86,11 +86,11 @@ func Fingerprint(certificate []byte) (string, error) {
 func ParseCertificate(certificate []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(certificate)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("it is no certificate in PEM")
+		return nil, errors.New("it is not a certificate in PEM")
 	}
 	parsed, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("it is no certificate: %w", err)
+		return nil, fmt.Errorf("it is not a certificate: %w", err)
 	}
 	return parsed, nil
 }

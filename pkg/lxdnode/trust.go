@@ -31,7 +31,7 @@ func nameOf(client string, certificate *x509.Certificate) string {
 	return client + "-" + shared.CertFingerprint(certificate)[:nameDigits]
 }
 
-// clientOf returns the client that Trust added a certificate for; "" for one that somebody else added. The name must be
+// clientOf returns the client that Trust added a certificate for; "" for one that it did not add. The name must be
 // the one that Trust makes of this certificate. An earlier release gave it the client's name alone: that proves nothing
 // unless the certificate was also made for it. A common name alone proves nothing.
 func clientOf(c api.Certificate) string {

@@ -34,15 +34,17 @@ func (r machineRows) complete() bool {
 	isReadable := func(row machineRow) bool { return !row.machine.Unreadable }
 	return r != nil && (len(r) == 0 || slices.ContainsFunc(r, isReadable))
 }
-func (d *Device) complete() bool          { return d != nil && isSystemID(d.SystemID) }
-func (a composeAnswer) complete() bool    { return isSystemID(a.SystemID) }
-func (h VMHost) complete() bool           { return h.ID > 0 && h.Name != "" }
-func (i *Interface) complete() bool       { return i.ID > 0 }
-func (v VLAN) complete() bool             { return v.ID > 0 }
-func (r IPRange) complete() bool          { return r.Start != "" && r.End != "" }
-func (r Range) complete() bool            { return r.Start != "" && r.End != "" }
-func (a SubnetAddress) complete() bool    { return a.IP != "" }
-func (r DNSResource) complete() bool      { return r.ID > 0 && r.FQDN != "" }
+func (d *Device) complete() bool       { return d != nil && isSystemID(d.SystemID) }
+func (a composeAnswer) complete() bool { return isSystemID(a.SystemID) }
+func (h VMHost) complete() bool        { return h.ID > 0 && h.Name != "" }
+func (i *Interface) complete() bool    { return i.ID > 0 }
+func (v VLAN) complete() bool          { return v.ID > 0 }
+func (r IPRange) complete() bool       { return r.Start != "" && r.End != "" }
+func (r Range) complete() bool         { return r.Start != "" && r.End != "" }
+func (a SubnetAddress) complete() bool { return a.IP != "" }
+func (r DNSResource) complete() bool {
+	return (r.ID > 0 || r.ID == implicitName) && r.FQDN != ""
+}
 func (r Ref) complete() bool              { return r.Name != "" }
 func (s Subnet) complete() bool           { return s.ID > 0 && s.CIDR != "" }
 func (d Domain) complete() bool           { return d.Name != "" }

@@ -80,14 +80,14 @@ func (c call) outcome(caller context.Context, err *Error) guard.Outcome {
 	return guard.Unclear
 }
 
-// mayFailAlone reports whether MAAS may answer other calls: it responded to this one, badly. It says itself that a BMC
+// mayFailAlone reports whether MAAS may serve other calls: it responded to this one, badly. It says itself that a BMC
 // takes too long (504; APIRPCErrorsMiddleware in maasserver/middleware.py), as a proxy says of MAAS.
 func (c call) mayFailAlone(err *Error) bool {
 	return err.Status != 0 && err.Status != http.StatusBadGateway &&
 		(err.Status != http.StatusGatewayTimeout || c.slow) && c.endpoint != versionEndpoint
 }
 
-// outcomeAmongOthers returns what a response that is of no use means: silence, unless MAAS answers the simplest call.
+// outcomeAmongOthers returns what a response that is of no use means: silence, unless MAAS serves the simplest call.
 // One call at a time asks it that, for the others, too.
 func (c *Client) outcomeAmongOthers(caller context.Context) guard.Outcome {
 	if _, open := c.NextProbe(); open {

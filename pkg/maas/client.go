@@ -56,7 +56,7 @@ type Client struct {
 	underWay chan struct{} // holds one item for each request in flight
 	limiter  *rate.Limiter
 	circuit  *circuit
-	checking atomic.Bool // a call asks whether MAAS answers others
+	checking atomic.Bool // a call checks whether MAAS responds to others
 }
 
 // NewClient makes a client. It sends nothing to MAAS. Errors are of type *ConfigError, possibly joined.
@@ -72,13 +72,17 @@ func NewClient(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport := newTransport(tlsConfig)
+	if transport.Proxy, err = proxy(); err != nil {
+		return nil, err
+	}
 	api, err := gomaasapi.NewAuthenticatedClient(apiURL.String(), config.APIKey)
 	if err != nil {
 		// The library's text would show the key.
 		return nil, &ConfigError{"apiKey", "it can't be used to sign requests"}
 	}
 	return &Client{
-		api: api, server: config.Server(), base: newTransport(tlsConfig), underWay: make(chan struct{}, maxUnderWay),
+		api: api, server: config.Server(), base: transport, underWay: make(chan struct{}, maxUnderWay),
 		secret:  strings.Split(config.APIKey, ":")[2], // A valid key has three parts.
 		limiter: rate.NewLimiter(callsPerSecond, callBurst), circuit: newCircuit(apiURL.String()),
 	}, nil
@@ -296,7 +300,7 @@ func (c *Client) attempt(caller context.Context, call call, out any) *Error {
 	return nil
 }
 
-// secrets returns the values in the call that nobody else may see.
+// secrets returns the values in the call that no other user may see.
 func (c call) secrets() []string {
 	return slices.Concat(c.params["user_data"], c.params["key"])
 }
@@ -369,7 +373,7 @@ func redirectMessage(location string) string {
 		where)
 }
 
-// transportMessage leaves out what helps nobody, such as query strings.
+// transportMessage leaves out what does not help, such as query strings.
 func transportMessage(err error) string {
 	var op *net.OpError
 	switch {

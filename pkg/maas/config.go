@@ -29,7 +29,7 @@ type Config struct {
 	CABundle []byte
 }
 
-// ConfigError is an identity that can't be used. Field is endpoint, apiKey or caBundle.
+// ConfigError is an identity that can't be used. Field is endpoint, apiKey, caBundle or proxy.
 type ConfigError struct {
 	Field, Problem string
 }

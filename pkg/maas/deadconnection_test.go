@@ -23,11 +23,11 @@ func TestADeadConnectionIsLeft(t *testing.T) {
 	transport := newTransport(server.Client().Transport.(*http.Transport).TLSClientConfig)
 	defer transport.CloseIdleConnections()
 	if transport.HTTP2 != nil {
-		transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
+		transport.HTTP2.SendPingTimeout, transport.HTTP2.PingTimeout = 500*time.Millisecond, 500*time.Millisecond
 	}
 	client := &http.Client{Transport: transport}
 	get := func() (proto string, err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+way.address, nil)
 		if err != nil {
@@ -39,25 +39,32 @@ func TestADeadConnectionIsLeft(t *testing.T) {
 		}
 		return response.Proto, response.Body.Close()
 	}
-	if proto, err := get(); err != nil || proto != "HTTP/2.0" {
+	// A busy computer may take so long for a ping that a connection that lives is left, too.
+	reached := func() (proto string, err error) {
+		for late := time.Now().Add(time.Minute); ; {
+			if proto, err = get(); err == nil || time.Now().After(late) {
+				return proto, err
+			}
+		}
+	}
+	if proto, err := reached(); err != nil || proto != "HTTP/2.0" {
 		t.Fatal(proto, err)
 	}
 	way.silent.Store(true)
-	if _, err := get(); err == nil {
-		t.Fatal("the connection is not silent")
+	if _, err := reached(); err != nil {
+		t.Errorf("the dead connection is used on: %v", err)
 	}
-	for range 20 {
-		if _, err := get(); err == nil {
-			return
-		}
+	if !way.swallowed.Load() {
+		t.Error("the connection was not silent")
 	}
-	t.Error("the dead connection is used on")
 }
 
 // way leads to a server. Once it is silent, the connections that there are carry nothing, and new ones do.
 type way struct {
 	address string
 	silent  atomic.Bool
+	// swallowed means that something was not carried.
+	swallowed atomic.Bool
 }
 
 func silentWay(t *testing.T, to string) *way {
@@ -96,6 +103,7 @@ func (w *way) carry(to io.Writer, from io.Reader, old bool) {
 			return
 		}
 		if old && w.silent.Load() {
+			w.swallowed.Store(true)
 			continue
 		}
 		if _, err := to.Write(buffer[:n]); err != nil {

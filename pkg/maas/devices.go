@@ -13,7 +13,7 @@ type Device struct {
 	SystemID string `json:"system_id"`
 	Hostname string `json:"hostname"` // without the domain
 	FQDN     string `json:"fqdn"`
-	// Owner is the MAAS user who made it. From MAAS 3.8 on, nobody else may change or delete it.
+	// Owner is the MAAS user who made it. From MAAS 3.8 on, no other user may change or delete it.
 	Owner               string            `json:"owner"`
 	Description         string            `json:"description"`
 	Zone                Ref               `json:"zone"`
@@ -53,7 +53,7 @@ type DeviceFilter struct {
 	SystemIDs, Hostnames, MACAddresses []string
 }
 
-// ListDevices returns the devices that the key's user sees (GET devices/): his own, and all if he may see them.
+// ListDevices returns the devices that the key's user sees (GET devices/): their own, or all if the user may see them.
 func (c *Client) ListDevices(ctx context.Context, f DeviceFilter) ([]*Device, error) {
 	filter := MachineFilter{SystemIDs: f.SystemIDs, Hostnames: f.Hostnames, MACAddresses: f.MACAddresses}
 	return ask[[]*Device](ctx, c, on("devices/").query("", filter.params()).asList())

@@ -5,9 +5,14 @@ package maas
 import (
 	"context"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
+
+// implicitName is the id of all names that have no DNS resource of their own, as those of machines. MAAS lists them
+// with all=true, and without addresses: ip_addresses is null.
+const implicitName = -1
 
 // DNSResource is a name and its addresses in MAAS's DNS.
 type DNSResource struct {
@@ -45,10 +50,11 @@ func (r *DNSResource) addresses(wanted func(allocated int) bool) []string {
 	return addresses
 }
 
-// ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/). NotFound: MAAS does not
-// serve the domain.
+// ListDNSResources returns the DNS resources of one fully qualified name (GET dnsresources/), without implicit names:
+// those can't be changed. NotFound: MAAS does not serve the domain.
 func (c *Client) ListDNSResources(ctx context.Context, fqdn string) ([]DNSResource, error) {
-	return ask[[]DNSResource](ctx, c, on("dnsresources/").query("", url.Values{"fqdn": {fqdn}}))
+	all, err := ask[[]DNSResource](ctx, c, on("dnsresources/").query("", url.Values{"fqdn": {fqdn}}))
+	return slices.DeleteFunc(all, func(r DNSResource) bool { return r.ID == implicitName }), err
 }
 
 // CreateDNSResource makes a record (POST dnsresources/, for administrators); ttl is in seconds. NotFound: MAAS does not

@@ -19,18 +19,25 @@ func isUntrusted(err error) bool {
 	return guard.Is[*tls.CertificateVerificationError](err) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// Explain returns what the error of a call means that asks for no certain object, and what helps. Conditions, helm test
-// and capmaasctl have these words. MAAS's message for a wrong key is not repeated: it may hold the secret of the right
-// one.
+// Names are how a user gives a MAAS: as the remedies call it.
+type Names struct{ Endpoint, CABundle string }
+
+// Explain returns what the error of a call means that asks for no certain object, and what helps, in the words of
+// conditions: what they name is in a Secret.
 func Explain(err error) (found, remedy string) {
+	return Names{Endpoint: "the endpoint", CABundle: "caBundle"}.Explain(err)
+}
+
+// Explain is the function Explain for those who give a MAAS by other names. MAAS's message for a wrong key is not
+// repeated: it may hold the secret of the right one.
+func (n Names) Explain(err error) (found, remedy string) {
 	var certificate *tls.CertificateVerificationError
 	var e *Error
 	switch {
 	case errors.As(err, &certificate):
-		return explainCertificate(certificate.Err)
+		return n.certificate(certificate.Err)
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "a server responds, and speaks no TLS", "the endpoint (--maas-endpoint) begins with http:// there, not with " +
-			"https://"
+		return "a server responds, and speaks no TLS", n.Endpoint + " begins with http:// there, not with https://"
 	case !errors.As(err, &e):
 		return err.Error(), ""
 	}
@@ -46,12 +53,11 @@ func Explain(err error) (found, remedy string) {
 		return "this MAAS has no VM hosts (MAAS 4.0 and newer)", "add LXDHosts, or use bare metal"
 	case e.isElsewhere():
 		return fmt.Sprintf("a server responds, but it has no %s", e.Endpoint),
-			"the endpoint (--maas-endpoint) is the URL of MAAS's web interface up to /MAAS, such as " +
-				"http://maas.example.com:5240/MAAS"
+			n.Endpoint + " is the URL of MAAS's web interface up to /MAAS, such as http://maas.example.com:5240/MAAS"
 	case e.Status == 0:
-		return e.Message, "check the endpoint (--maas-endpoint), the firewall, and that MAAS's region controller runs"
+		return e.Message, "check " + n.Endpoint + ", the firewall, and that MAAS's region controller runs"
 	case e.Status < 300:
-		return "a server responds that is not MAAS (" + e.Message + ")", "does the endpoint (--maas-endpoint) lead to MAAS?"
+		return "a server responds that is not MAAS (" + e.Message + ")", "does " + n.Endpoint + " lead to MAAS?"
 	}
 	return fmt.Sprintf("MAAS responds %d: %s", e.Status, e.Message),
 		"MAAS's log, maas.log and regiond.log, may have the reason"
@@ -68,9 +74,9 @@ func IsElsewhere(err error) bool {
 	return errors.As(err, &e) && e.isElsewhere()
 }
 
-// explainCertificate is Explain for a certificate that can't be verified. It leaves out what differs from try to try:
+// certificate is Explain for a certificate that can't be verified. It leaves out what differs from try to try:
 // Go's text for an expired one has the present time.
-func explainCertificate(problem error) (found, remedy string) {
+func (n Names) certificate(problem error) (found, remedy string) {
 	var invalid x509.CertificateInvalidError
 	found = "MAAS's certificate can't be verified: "
 	switch {
@@ -79,7 +85,7 @@ func explainCertificate(problem error) (found, remedy string) {
 		return found + "it is valid from " + from + " to " + to,
 			"renew MAAS's certificate; if it is valid now, correct the clock here"
 	case guard.Is[x509.HostnameError](problem):
-		return found + problem.Error(), "the endpoint (--maas-endpoint) has to have a name that it is valid for"
+		return found + problem.Error(), n.Endpoint + " has to have a name that it is valid for"
 	}
-	return found + problem.Error(), "put the authority that signed it into caBundle (--maas-ca-file)"
+	return found + problem.Error(), "put the authority that signed it into " + n.CABundle
 }

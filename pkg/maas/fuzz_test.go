@@ -137,10 +137,6 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 	func(ctx context.Context, c *Client) (any, error) { return value(c.Instances(ctx)) },
 	func(ctx context.Context, c *Client) (any, error) { return value(c.SubnetAddresses(ctx, 1)) },
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.Entitled(ctx, CanViewGlobalEntities))
-	},
-	func(ctx context.Context, c *Client) (any, error) { return value(c.EntitledIn(ctx, CanEditMachines, 1)) },
-	func(ctx context.Context, c *Client) (any, error) {
 		return value(c.CreateDevice(ctx, Unrecorded("a test"), CreateDeviceParams{Hostname: "x"}))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.ListDevices(ctx, DeviceFilter{})) },

@@ -32,7 +32,7 @@ type Image struct {
 	// Subarches are the kernels of an Ubuntu image, separated by commas: generic,hwe-22.04,ga-22.04.
 	Subarches string `json:"subarches"`
 	Title     string `json:"title"`
-	// BaseImage is what an uploaded image is built on. MAAS tells it from 3.5 on.
+	// BaseImage is what an uploaded image is built on. MAAS returns it from 3.5 on.
 	BaseImage string `json:"base_image"`
 }
 

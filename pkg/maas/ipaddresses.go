@@ -31,10 +31,11 @@ func (c *Client) ReserveAddress(ctx context.Context, permit Permit, p ReservePar
 }
 
 // ReleaseAddress gives a reserved address back (POST ipaddresses/ op=release). Invalid: it is not reserved by the key's
-// user. With force, which is for administrators, it may be another user's, or be used in another way.
-func (c *Client) ReleaseAddress(ctx context.Context, permit Permit, ip string, force bool) error {
+// user. With force, which is for administrators, it may be another user's, or be used in another way. MAAS goes by the
+// address alone: a late call frees that of whoever has reserved it by then.
+func (c *Client) ReleaseAddress(ctx context.Context, permit ReleasePermit, ip string, force bool) error {
 	form := formOf("ip", ip, "force", yes(force))
-	return c.do(ctx, on("ipaddresses/").post(permit, "release", form), nil)
+	return c.do(ctx, on("ipaddresses/").post(permit.Permit(), "release", form), nil)
 }
 
 // Types of an IPRange.

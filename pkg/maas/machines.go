@@ -287,8 +287,8 @@ func (c *Client) ListMachines(ctx context.Context, filter MachineFilter) ([]*Mac
 	return ask[[]*Machine](ctx, c, on("machines/").query("", filter.params()).asList())
 }
 
-// AllMachines returns all machines (GET machines/). One of which MAAS's list says what no machine is keeps nobody from
-// the others: it is Unreadable.
+// AllMachines returns all machines (GET machines/). One of which MAAS's list says what no machine is does not keep the
+// caller from the others: it is Unreadable.
 func (c *Client) AllMachines(ctx context.Context) ([]*Machine, error) {
 	rows, err := ask[machineRows](ctx, c, on("machines/").get().asList())
 	return list.Each(rows, func(row machineRow) *Machine { return row.machine }), err
@@ -304,13 +304,20 @@ func (r *machineRow) UnmarshalJSON(text []byte) error {
 	r.machine = new(Machine)
 	err := json.Unmarshal(text, r.machine)
 	r.machine.Unreadable = err != nil || !r.machine.complete()
-	return nil //nolint:nilerr // The row says so itself, and keeps nobody from the others.
+	return nil //nolint:nilerr // The row says so itself, and keeps no caller from the others.
 }
 
-// PowerTypeLXD is the power driver of VMs on LXD hosts.
-const PowerTypeLXD = "lxd"
+const (
+	// PowerTypeLXD is the power driver of VMs on LXD hosts.
+	PowerTypeLXD = "lxd"
+	// powerTypeManual is that of machines that MAAS has no way to switch.
+	powerTypeManual = "manual"
+)
 
-// Instance is how MAAS switches a machine, as far as it tells VMs on LXD hosts apart.
+// IsSwitchedByHand reports whether MAAS can't switch a machine: it accepts each call that would, and does nothing.
+func (m *Machine) IsSwitchedByHand() bool { return m.PowerType == powerTypeManual }
+
+// Instance is how MAAS switches a machine, as far as it distinguishes VMs on LXD hosts.
 type Instance struct {
 	// Name is the VM's on its host; "" for a machine that is none. It does not change when the machine is renamed.
 	Name string `json:"instance_name"`
@@ -321,7 +328,7 @@ type Instance struct {
 }
 
 // Instances returns how MAAS switches its machines, by system id (GET machines/ op=power_parameters, for
-// administrators): all, or those of the ids. Of VMs that MAAS composed on VM hosts it still tells when it has no VM
+// administrators): all, or those of the ids. Of VMs that MAAS composed on VM hosts it still says when it has no VM
 // hosts any more. The parameters also hold credentials; nothing else is read.
 func (c *Client) Instances(ctx context.Context, systemIDs ...string) (map[string]Instance, error) {
 	ids := url.Values{"id": systemIDs}
@@ -351,7 +358,7 @@ func (c *Client) GetMachine(ctx context.Context, systemID string) (*Machine, err
 }
 
 // ProveGone returns the error of a call for a machine or a device, nil if it had none, but not the 404 of one that
-// MAAS's lists have: something before MAAS may have answered. That is Unavailable (GET machines/, GET devices/).
+// MAAS's lists have: a proxy before MAAS may have responded. That is Unavailable (GET machines/, GET devices/).
 func (c *Client) ProveGone(ctx context.Context, systemID string, err error) error {
 	if !errors.Is(err, NotFound) {
 		return err
@@ -515,7 +522,7 @@ func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, c
 // PowerOnMachine switches a machine on (POST machines/{id}/ op=power_on); the power state follows later. With a BMC
 // that is reached by IPMI, MAAS restarts a machine that is on already. On an Allocated machine it is a deployment. MAAS
 // forgets the machine's user data; one that runs in memory is deployed anew without it.
-// Conflict: nobody has acquired the machine.
+// Conflict: no user has acquired the machine.
 func (c *Client) PowerOnMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := formOf("comment", comment)
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "power_on", form).slowly())

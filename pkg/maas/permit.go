@@ -16,8 +16,8 @@ import (
 // of Kind Unavailable and not NotSent, so that the record stays: it may belong to the other process by then.
 type Permit = permit.Permit
 
-// ReleasePermit allows a call that lets a machine go. Package record makes it only when no other call that may change
-// the machine is pending.
+// ReleasePermit allows a call that lets a machine, or an address, go. Package record makes it only when no other call
+// that may change it is pending.
 type ReleasePermit = permit.Release
 
 // VMPermit allows a call that stops or deletes a VM on its host. A VM that is made later may have the same name and the
@@ -27,7 +27,7 @@ type VMPermit = permit.VM
 // UnrecordedVM is Unrecorded for calls that stop or delete a VM.
 func UnrecordedVM(why string) VMPermit { return permit.ForVM(Unrecorded(why)) }
 
-// UnrecordedRelease is Unrecorded for calls that let a machine go.
+// UnrecordedRelease is Unrecorded for calls that let a machine, or an address, go.
 func UnrecordedRelease(why string) ReleasePermit { return permit.ForRelease(Unrecorded(why)) }
 
 // Unrecorded returns a permit for calls that no object records: those of tools that a person runs, of the initializer

@@ -33,7 +33,7 @@ func (s Subnet) Contains(address string) bool {
 type Domain struct {
 	ID   int    `json:"id"`
 	Name string `json:"name"`
-	// Authoritative: MAAS's DNS has a zone for the domain. It does not answer for names in any other.
+	// Authoritative: MAAS's DNS has a zone for the domain. It does not serve names in any other.
 	Authoritative bool `json:"authoritative"`
 }
 

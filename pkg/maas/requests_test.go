@@ -35,21 +35,6 @@ var requests = map[string]struct {
 	"region controllers": {func(ctx context.Context, c *Client) error {
 		return failed(c.CountRegionControllers(ctx))
 	}, "GET regioncontrollers/", ""},
-	"who may edit machines": {func(ctx context.Context, c *Client) error {
-		return failed(c.Entitled(ctx, CanEditMachines))
-	}, "GET machines/?id=none&op=power_parameters", ""},
-	"who may edit global entities": {func(ctx context.Context, c *Client) error {
-		return failed(c.Entitled(ctx, CanEditGlobalEntities))
-	}, "GET commissioning-scripts/", ""},
-	"who may edit images": {func(ctx context.Context, c *Client) error {
-		return failed(c.Entitled(ctx, CanEditBootEntities))
-	}, "POST boot-resources/", ""},
-	"who may view machines of a pool": {func(ctx context.Context, c *Client) error {
-		return failed(c.EntitledIn(ctx, CanViewAvailableMachines, 7))
-	}, "GET resourcepool/7/", ""},
-	"who may edit machines of a pool": {func(ctx context.Context, c *Client) error {
-		return failed(c.EntitledIn(ctx, CanEditMachines, 7))
-	}, "PUT resourcepool/7/", "name=" + strings.Repeat("%21", 257)},
 	"new image": {func(ctx context.Context, c *Client) error {
 		return failed(c.CreateImage(ctx, unrecorded, CreateImageParams{
 			Name: "u", Title: "U", Architecture: "amd64/generic", BaseImage: "ubuntu/noble", SHA256: "ab", Size: 5,

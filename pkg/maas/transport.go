@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -21,13 +23,32 @@ const (
 	// busyPause is how long to wait when MAAS is busy and sends no Retry-After.
 	busyPause = 5 * time.Second
 	// A connection of HTTP/2 that has been silent for pingAfter is asked whether it is alive, and closed if it does not
-	// answer within pingTimeout: after a timeout alone, all calls would go on to use it.
+	// respond within pingTimeout: after a timeout alone, all calls would go on to use it.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
 // errSentTwice is for a call that MAAS got twice, of which the second response is worthless.
 var errSentTwice = errors.New("the connection broke after MAAS got the call, and MAAS accepts a signature only once")
+
+// ProxyVariable is the environment variable with the URL of the proxy through which MAAS is reached, and nothing else:
+// HTTPS_PROXY and HTTP_PROXY are for Kubernetes and LXD, too. Without it, these two and NO_PROXY count.
+const ProxyVariable = "MAAS_PROXY"
+
+// proxy returns which proxy a request to MAAS goes through. Its error is a *ConfigError.
+func proxy() (func(*http.Request) (*url.URL, error), error) {
+	text := os.Getenv(ProxyVariable)
+	if text == "" {
+		return http.ProxyFromEnvironment, nil
+	}
+	through, err := url.Parse(text)
+	if err != nil || through.Host == "" || (through.Scheme != "http" && through.Scheme != "https") {
+		// The text may have a password.
+		return nil, &ConfigError{"proxy", "the environment variable " + ProxyVariable + " (chart: maas.proxy) is not the " +
+			"URL of a proxy: set it to http://HOST:PORT, or https://HOST:PORT"}
+	}
+	return http.ProxyURL(through), nil
+}
 
 // newTransport makes the connections of one client.
 func newTransport(tlsConfig *tls.Config) *http.Transport {

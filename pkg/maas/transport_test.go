@@ -8,7 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,5 +198,37 @@ func TestWhatWasSentInTimeMayTakeLonger(t *testing.T) {
 	_, err := client.AllocateMachine(t.Context(), permit.Before(at, nil), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
 	if err != nil {
 		t.Errorf("it was sent in time: %v", err)
+	}
+}
+
+// A proxy for MAAS alone is asked for nothing else, and needs no list of what it is not for.
+func TestMAASHasAProxyOfItsOwn(t *testing.T) {
+	var through atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Host != "maas.example.com:5240" {
+			t.Errorf("the proxy is asked for %s", r.URL)
+		}
+		through.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	t.Setenv(ProxyVariable, server.URL)
+	client, err := NewClient(Config{Endpoint: "http://maas.example.com:5240/MAAS", APIKey: "a:b:c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.ListMachines(t.Context(), MachineFilter{}); err == nil || through.Load() == 0 {
+		t.Errorf("the proxy was asked %d times: %v", through.Load(), err)
+	}
+}
+
+func TestAProxyThatIsNoURLIsNamedWithoutItsPassword(t *testing.T) {
+	for _, text := range []string{"proxy:3128", "http://user:secret@", "socks5://user:secret@proxy:1080", "http://user:secret@proxy:port"} {
+		t.Setenv(ProxyVariable, text)
+		_, err := NewClient(Config{Endpoint: "http://maas.example.com:5240/MAAS", APIKey: "a:b:c"})
+		problem, is := errors.AsType[*ConfigError](err)
+		if !is || problem.Field != "proxy" || strings.Contains(problem.Error(), "secret") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

@@ -24,11 +24,11 @@ var (
 func ParseVersion(text string) (Version, error) {
 	parsed, err := version.ParseGeneric(text)
 	if err != nil {
-		return Version{}, fmt.Errorf("%q is no version of MAAS", text)
+		return Version{}, fmt.Errorf("%q is not a version of MAAS", text)
 	}
 	v := Version{int(parsed.Major()), int(parsed.Minor()), int(parsed.Patch())}
 	if v.Major == 0 || !strings.HasPrefix(text, v.Series()) {
-		return Version{}, fmt.Errorf("%q is no version of MAAS", text)
+		return Version{}, fmt.Errorf("%q is not a version of MAAS", text)
 	}
 	return v, nil
 }
@@ -52,6 +52,9 @@ func (v Version) Compare(other Version) int {
 func (v Version) AtLeast(major, minor, point int) bool {
 	return v.Compare(Version{major, minor, point}) >= 0
 }
+
+// HasEntitlements reports whether users are in groups, which have entitlements; before, they are administrators or not.
+func (v Version) HasEntitlements() bool { return v.AtLeast(3, 8, 0) }
 
 // Series returns the version without its point release: 3.6.
 func (v Version) Series() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }

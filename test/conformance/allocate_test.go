@@ -10,8 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// noComposing keeps MAAS from composing a VM when no machine fits an allocation: both kinds of VM host are excluded.
-var noComposing = []string{"not_pod_type", "lxd", "not_pod_type", "virsh"}
+// noComposing keeps MAAS from composing a VM when no machine fits an allocation: both kinds of VM host are excluded. A
+// MAAS without VM hosts does not know the constraint.
+func (m *maas) noComposing() []string {
+	if !m.facts.vmHosts {
+		return nil
+	}
+	return []string{"not_pod_type", "lxd", "not_pod_type", "virsh"}
+}
 
 func (m *maas) allocate(t *testing.T, pairs ...string) *answer {
 	t.Helper()
@@ -20,12 +26,12 @@ func (m *maas) allocate(t *testing.T, pairs ...string) *answer {
 
 func TestAllocateTakesTheMachineForTheCaller(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		got := m.allocate(t, "system_id", vm.str("system_id"), "comment", "conformance").object(t)
+		spare := m.spare(t)
+		got := m.allocate(t, "system_id", spare.str("system_id"), "comment", "conformance").object(t)
 		checkShape(t, "allocated machine", got, m.machineShape())
-		if got.str("system_id") != vm.str("system_id") || got.str("status_name") != "Allocated" || got.int("status") != 10 {
+		if got.str("system_id") != spare.str("system_id") || got.str("status_name") != "Allocated" || got.int("status") != 10 {
 			t.Errorf("allocated %s: %s (%d), want %s: Allocated (10)",
-				got.str("system_id"), got.str("status_name"), got.int("status"), vm.str("system_id"))
+				got.str("system_id"), got.str("status_name"), got.int("status"), spare.str("system_id"))
 		}
 		if got.str("owner") != m.me(t) {
 			t.Errorf("owner %v, want %s", got["owner"], m.me(t))
@@ -36,9 +42,9 @@ func TestAllocateTakesTheMachineForTheCaller(t *testing.T) {
 func TestAllocateSetsTheAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		agent := uniqueName()
-		vm := m.allocatedVM(t, "agent_name", agent)
-		if got := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(got, systemIDs([]object{vm})) {
-			t.Errorf("machines of %s: %v, want %s alone", agent, got, vm.str("system_id"))
+		spare := m.allocated(t, "agent_name", agent)
+		if got := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(got, systemIDs([]object{spare})) {
+			t.Errorf("machines of %s: %v, want %s alone", agent, got, spare.str("system_id"))
 		}
 	})
 }
@@ -67,12 +73,12 @@ func TestAllocateBareMetalAndRelease(t *testing.T) {
 
 func TestAllocateDryRunTakesNothing(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm, agent := m.vm(t), uniqueName()
-		got := m.allocate(t, "system_id", vm.str("system_id"), "dry_run", "true", "agent_name", agent).object(t)
-		if got.str("system_id") != vm.str("system_id") {
-			t.Errorf("picked %s, want %s", got.str("system_id"), vm.str("system_id"))
+		spare, agent := m.spare(t), uniqueName()
+		got := m.allocate(t, "system_id", spare.str("system_id"), "dry_run", "true", "agent_name", agent).object(t)
+		if got.str("system_id") != spare.str("system_id") {
+			t.Errorf("picked %s, want %s", got.str("system_id"), spare.str("system_id"))
 		}
-		after := m.machine(t, vm.str("system_id"))
+		after := m.machine(t, spare.str("system_id"))
 		if after.str("status_name") != "Ready" || after.at("owner") != nil {
 			t.Errorf("%s of %v after a dry run, want Ready and nobody's", after.str("status_name"), after["owner"])
 		}
@@ -90,7 +96,7 @@ func TestAllocateUnavailableSystemIDConflicts(t *testing.T) {
 		{"unknown", func(*testing.T, *maas) string { return "nosuch" }},
 		{"New", func(t *testing.T, m *maas) string { return m.newMachine(t).str("system_id") }},
 		{"Deployed", func(t *testing.T, m *maas) string { return m.newDeployedMachine(t).str("system_id") }},
-		{"Allocated", func(t *testing.T, m *maas) string { return m.allocatedVM(t).str("system_id") }},
+		{"Allocated", func(t *testing.T, m *maas) string { return m.allocated(t).str("system_id") }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,7 +112,7 @@ func TestAllocateUnavailableSystemIDConflicts(t *testing.T) {
 func TestAllocateWithoutMatchNamesTheConstraints(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		zone := m.newZone(t).str("name")
-		pairs := append([]string{"zone", zone, "cpu_count", "64"}, noComposing...)
+		pairs := append([]string{"zone", zone, "cpu_count", "64"}, m.noComposing()...)
 		m.allocate(t, pairs...).refuses(t, http.StatusConflict,
 			"No available machine matches constraints: [(", "('zone', ['"+zone+"'])", "('cpu_count', ['64'])",
 			`(resolved to "cpu_count=64.0 `, "zone="+zone)
@@ -148,9 +154,9 @@ func TestAllocateConstraints(t *testing.T) {
 	}
 	each(t, func(t *testing.T, m *maas) {
 		zone, pool := m.newZone(t), m.newPool(t)
-		vm := m.vm(t, "zone", zone.id("id"), "pool", pool.id("id"), "cores", "2")
-		tagged, untagged := m.newTag(t, vm), m.newTag(t)
-		host, arch, elsewhere := vm.str("pod", "name"), vm.str("architecture"), m.newMachine(t)
+		spare := m.spare(t, "zone", zone.id("id"), "pool", pool.id("id"), "cores", "2")
+		tagged, untagged := m.newTag(t, spare), m.newTag(t)
+		host, arch, elsewhere := spare.str("pod", "name"), spare.str("architecture"), m.newMachine(t)
 		attempts := []attempt{
 			{"no constraint", nil, true},
 			{"zone", []string{"zone", zone.str("name")}, true},
@@ -164,15 +170,15 @@ func TestAllocateConstraints(t *testing.T) {
 			{"not_tags of a tag that it lacks", []string{"not_tags", untagged}, true},
 			{"cpu_count", []string{"cpu_count", "2"}, true},
 			{"too much cpu_count", []string{"cpu_count", "3"}, false},
-			{"mem", []string{"mem", vm.id("memory")}, true},
+			{"mem", []string{"mem", spare.id("memory")}, true},
 			{"too much mem", []string{"mem", "100000"}, false},
 			{"arch", []string{"arch", arch}, true},
 			{"primary arch", []string{"arch", strings.Split(arch, "/")[0]}, true},
 			{"pod", []string{"pod", host}, true},
 			{"not_pod", []string{"not_pod", host}, false},
 			{"not_pod_type", []string{"not_pod_type", "lxd"}, false},
-			{"not_hostname", []string{"interfaces", "other:not_hostname=" + vm.str("hostname")}, false},
-			{"not_hostname of several", []string{"interfaces", "other:not_hostname=nosuch,not_hostname=" + vm.str("hostname")}, false},
+			{"not_hostname", []string{"interfaces", "other:not_hostname=" + spare.str("hostname")}, false},
+			{"not_hostname of several", []string{"interfaces", "other:not_hostname=nosuch,not_hostname=" + spare.str("hostname")}, false},
 			{"not_hostname of others", []string{"interfaces", "other:not_hostname=nosuch,not_hostname=neither"}, true},
 			{"storage", []string{"storage", "root:4"}, true},
 			{"too much storage", []string{"storage", "root:100000"}, false},
@@ -180,7 +186,7 @@ func TestAllocateConstraints(t *testing.T) {
 			{"all but one", []string{"zone", zone.str("name"), "pool", pool.str("name"), "tags", untagged}, false},
 		}
 		for _, a := range attempts {
-			pairs := append([]string{"system_id", vm.str("system_id"), "dry_run", "true"}, a.pairs...)
+			pairs := append([]string{"system_id", spare.str("system_id"), "dry_run", "true"}, a.pairs...)
 			got, want := m.allocate(t, pairs...), http.StatusOK
 			if !a.fits {
 				want = http.StatusConflict
@@ -195,10 +201,10 @@ func TestAllocateConstraints(t *testing.T) {
 // Tags that stand in one value, separated by commas or blanks, are an old form of the same.
 func TestAllocateTakesTagsInOneValue(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		tagged, untagged := m.newTag(t, vm), m.newTag(t)
+		spare := m.spare(t)
+		tagged, untagged := m.newTag(t, spare), m.newTag(t)
 		for _, separator := range []string{",", " ", ", "} {
-			m.allocate(t, "system_id", vm.str("system_id"), "dry_run", "true", "tags", tagged+separator+untagged).
+			m.allocate(t, "system_id", spare.str("system_id"), "dry_run", "true", "tags", tagged+separator+untagged).
 				refuses(t, http.StatusConflict)
 		}
 	})
@@ -207,8 +213,8 @@ func TestAllocateTakesTagsInOneValue(t *testing.T) {
 func TestAllocateByPlainUserIsTheirs(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
-		vm := m.vm(t)
-		got := plain.allocate(t, "system_id", vm.str("system_id")).object(t)
+		spare := m.spare(t)
+		got := plain.allocate(t, "system_id", spare.str("system_id")).object(t)
 		if got.str("owner") != plain.me(t) {
 			t.Errorf("owner %v, want %s", got["owner"], plain.me(t))
 		}
@@ -226,7 +232,7 @@ func TestAllocateComposesAndReleaseDeletes(t *testing.T) {
 			each(t, func(t *testing.T, m *maas) {
 				host, user := m.vmHostWithRoom(t), as(t, m)
 				if has(m.machines(t, "pod", host.str("name"), "status", "ready", "cpu_count", "2"), "status_name", "Ready") {
-					t.Skipf("VM host %s has a Ready VM, which would be taken instead", host.str("name"))
+					lacks(t, "VM host %s has a Ready VM, which would be taken instead", host.str("name"))
 				}
 				agent := uniqueName()
 				t.Cleanup(func() {
@@ -253,7 +259,7 @@ func TestAllocateDoesNotComposeWhenExcluded(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		zone := m.newZone(t).str("name")
 		before := len(m.machines(t))
-		m.allocate(t, append([]string{"zone", zone}, noComposing...)...).refuses(t, http.StatusConflict)
+		m.allocate(t, append([]string{"zone", zone}, m.noComposing()...)...).refuses(t, http.StatusConflict)
 		if after := len(m.machines(t)); !m.real && after != before {
 			t.Errorf("%d machines before, %d after", before, after)
 		}
@@ -264,14 +270,14 @@ func TestAllocateDoesNotComposeWhenExcluded(t *testing.T) {
 // and errors of the constraints come first.
 func TestAllocateWithATooLongAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm, agent := m.vm(t), strings.Repeat("x", 300)
-		pairs := []string{"system_id", vm.str("system_id"), "agent_name", agent}
+		spare, agent := m.spare(t), strings.Repeat("x", 300)
+		pairs := []string{"system_id", spare.str("system_id"), "agent_name", agent}
 		m.allocate(t, append(pairs, "zone", "nosuch")...).refusesField(t, "zone", "No such zone(s): nosuch.")
 		m.allocate(t, append(pairs, "dry_run", "true")...).object(t)
 		const text = "Ensure this value has at most 255 characters (it has 300)."
 		m.allocate(t, pairs...).refusesField(t, "agent_name", text)
-		m.deploy(t, vm, "agent_name", agent).refusesField(t, "agent_name", text)
-		if after := m.machine(t, vm.str("system_id")); after.str("status_name") != "Ready" || after.at("owner") != nil {
+		m.deploy(t, spare, "agent_name", agent).refusesField(t, "agent_name", text)
+		if after := m.machine(t, spare.str("system_id")); after.str("status_name") != "Ready" || after.at("owner") != nil {
 			t.Errorf("%s of %v after the refusals, want Ready and nobody's", after.str("status_name"), after["owner"])
 		}
 	})

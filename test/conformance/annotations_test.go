@@ -16,7 +16,7 @@ func (m *maas) annotate(t *testing.T, machine object, pairs ...string) *answer {
 
 func TestAnnotationsNeedAnOwner(t *testing.T) {
 	tests := map[string]func(t *testing.T, m *maas) object{
-		"Ready": func(t *testing.T, m *maas) object { return m.vm(t) },
+		"Ready": func(t *testing.T, m *maas) object { return m.spare(t) },
 		"New":   func(t *testing.T, m *maas) object { return m.newMachine(t) },
 	}
 	for name, machine := range tests {

@@ -13,7 +13,7 @@ func (m *maas) anyImages(t *testing.T) []object {
 	t.Helper()
 	images := m.get(t, "boot-resources/").list(t)
 	if len(images) == 0 {
-		t.Skip("there are no boot resources")
+		lacks(t, "there are no boot resources")
 	}
 	return images
 }

@@ -80,7 +80,7 @@ func (m *maas) image(t *testing.T, image object) object {
 // BootResourcesHandler.create, BootResourceFileUploadHandler.update and boot_resource_file_to_dict in
 // maasserver/api/boot_resources.py.
 func TestImageIsUploadedInPieces(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		content, digest := imageContent(t)
 		name := uniqueName()
 		image, file := createdImage(t, m.newImage(t, "name", "custom/"+name, "title", "A title", "sha256", digest,
@@ -121,7 +121,7 @@ func TestImageIsUploadedInPieces(t *testing.T) {
 // LargeFile.progress in maasserver/models/largefile.py, until 3.4 the inverse of what it is meant to be;
 // BootResourceFile.sync_progress in maasserver/models/bootresourcefile.py, a part of what all region controllers will have.
 func TestProgressTellsHowMuchIsThere(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		content, digest := imageContent(t)
 		image, file := createdImage(t, m.newImage(t, "sha256", digest, "size", fmt.Sprint(len(content))))
 		m.upload(t, file, content[:1000]).wants(t, http.StatusOK)
@@ -138,7 +138,7 @@ func TestProgressTellsHowMuchIsThere(t *testing.T) {
 // BootResourceFileUploadHandler.update in maasserver/api/boot_resources.py. What is refused is rolled back, so that a
 // piece can be sent again.
 func TestPieceThatDoesNotFitIsRefused(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		content, digest := imageContent(t)
 		image, file := createdImage(t, m.newImage(t, "sha256", digest, "size", fmt.Sprint(len(content))))
 		m.upload(t, file, []byte{}).refuses(t, http.StatusBadRequest, "Missing data.")
@@ -161,7 +161,7 @@ func TestPieceThatDoesNotFitIsRefused(t *testing.T) {
 // BootResourceForm.save in maasserver/forms: the set of the new file replaces the files of the others, unless keep_old is
 // sent, which MAAS does not document.
 func TestNewFileOfAnImageReplacesTheOthers(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		content, digest := imageContent(t)
 		name := uniqueName()
 		image, file := createdImage(t, m.newImage(t, "name", name, "sha256", digest, "size", fmt.Sprint(len(content))))
@@ -187,7 +187,7 @@ func TestNewFileOfAnImageReplacesTheOthers(t *testing.T) {
 // LargeFileManager.get_file in maasserver/models/largefile.py, until 3.4: content that MAAS has, in whatever image, is not
 // sent again; a part of it is completed. From 3.5 on each file is a file of its own.
 func TestContentThatMAASHas(t *testing.T) {
-	eachThat(t, func(f facts) bool { return !f.imageNamesAsSent }, func(t *testing.T, m *maas) {
+	eachWith(t, []need{imagesNamedAnew}, func(t *testing.T, m *maas) {
 		content, digest := imageContent(t)
 		size := fmt.Sprint(len(content))
 		_, file := createdImage(t, m.newImage(t, "sha256", digest, "size", size))
@@ -207,7 +207,7 @@ func TestContentThatMAASHas(t *testing.T) {
 
 // BootResourceForm in maasserver/forms.
 func TestBadImageIsRefused(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
 		for name, tc := range map[string]struct {
 			pairs       []string
@@ -244,7 +244,7 @@ func TestBadImageIsRefused(t *testing.T) {
 
 // admin_method in maasserver/api/support.py; check_permission from 3.8 on.
 func TestImagesAreChangedByAdministrators(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
 		content, digest := imageContent(t)
 		image, file := createdImage(t, m.newImage(t, "sha256", digest, "size", fmt.Sprint(len(content))))
@@ -265,7 +265,7 @@ func TestImagesAreChangedByAdministrators(t *testing.T) {
 
 // BootResourceHandler.delete in maasserver/api/boot_resources.py, which looks a resource up without get_object_or_404.
 func TestDeletionOfAnUnknownImageIsAnError(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
 		image, _ := createdImage(t, m.newImage(t, "sha256", digest, "size", "3000"))
 		path := "boot-resources/" + image.id("id") + "/"
@@ -277,13 +277,13 @@ func TestDeletionOfAnUnknownImageIsAnError(t *testing.T) {
 
 // Synced images are not for uploads.
 func TestUploadToASyncedImageIsRefused(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
 		_, file := createdImage(t, m.newImage(t, "sha256", digest, "size", "3000"))
 		id := strings.Split(strings.TrimSuffix(file.str("upload_uri"), "/"), "/")
 		synced := find(m.anyImages(t), func(o object) bool { return o.str("type") == "Synced" })
 		if synced == nil {
-			t.Skip("no image is imported")
+			lacks(t, "no image is imported")
 		}
 		m.doOnce(t, request{method: http.MethodPut, content: []byte("x"), path: "boot-resources/" + synced.id("id") + "/upload/" + id[len(id)-1] + "/"}).
 			refuses(t, http.StatusForbidden, "Cannot upload to a resource of type: 0.")
@@ -296,7 +296,7 @@ func TestIncompleteImageIsDeployedInVain(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
 		image, _ := createdImage(t, m.newImage(t, "sha256", digest, "size", "3000"))
-		got := m.deploy(t, m.vm(t), "distro_series", "custom/"+image.str("name")).object(t)
+		got := m.deploy(t, m.spare(t), "distro_series", "custom/"+image.str("name")).object(t)
 		if got.str("status_name") != "Deploying" || got.str("osystem") != "custom" {
 			t.Errorf("%s with %s, want Deploying with custom", got.str("status_name"), got.str("osystem"))
 		}
@@ -308,15 +308,15 @@ func TestIncompleteImageIsDeployedInVain(t *testing.T) {
 func TestImageThatKeepsCustomInItsNameIsNotDeployed(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		_, digest := imageContent(t)
-		name, vm := "custom/"+uniqueName(), m.vm(t)
+		name, spare := "custom/"+uniqueName(), m.spare(t)
 		createdImage(t, m.newImage(t, "name", name, "sha256", digest, "size", "3000"))
-		got := m.deploy(t, vm, "distro_series", name)
+		got := m.deploy(t, spare, "distro_series", name)
 		if !m.facts.imageNamesAsSent {
 			got.object(t)
 			return
 		}
-		got.refuses(t, http.StatusBadRequest, "Deployment operating system "+name+" is unavailable for "+vm.str("architecture"))
-		if after := m.machine(t, vm.str("system_id")); after.str("status_name") != "Ready" {
+		got.refuses(t, http.StatusBadRequest, "Deployment operating system "+name+" is unavailable for "+spare.str("architecture"))
+		if after := m.machine(t, spare.str("system_id")); after.str("status_name") != "Ready" {
 			t.Errorf("%s after the refusal, want Ready", after.str("status_name"))
 		}
 	})

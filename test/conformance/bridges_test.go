@@ -33,7 +33,7 @@ func TestBridgeOfAnAllocatedMachineGoesWithItsRelease(t *testing.T) {
 		port := machine.part("boot_interface").str("name")
 		before := named(machine, port).objects("links")
 		if len(before) == 0 {
-			t.Skip("the machine's interface has no links")
+			lacks(t, "the machine's interface has no links")
 		}
 		made := m.bridge(t, machine, "br7").object(t)
 		if made.str("type") != "bridge" || !cmp.Equal(made.strings("parents"), []string{port}) || made.str("mac_address") != machine.part("boot_interface").str("mac_address") {
@@ -61,7 +61,7 @@ func TestBridgeOfAnAllocatedMachineGoesWithItsRelease(t *testing.T) {
 // BridgeInterfaceForm in forms/interface.py; _update_parents in models/interface.py removes the links from the port.
 func TestBridgeOfAReadyMachineHasNoLinks(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		machine := m.vm(t)
+		machine := m.spare(t)
 		made := m.bridge(t, machine, "br7").object(t)
 		if links := made.objects("links"); len(links) != 1 || links[0].str("mode") != "link_up" {
 			t.Errorf("the bridge has the links %v, want link_up", links)
@@ -75,7 +75,7 @@ func TestBridgeOfAReadyMachineHasNoLinks(t *testing.T) {
 
 func TestBridgesThatAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		machine := m.vm(t)
+		machine := m.spare(t)
 		want := "A bridge interface must have exactly one parent."
 		if m.facts.severalPorts {
 			want = "A bridge interface must have at least one parent."
@@ -84,13 +84,13 @@ func TestBridgesThatAreRefused(t *testing.T) {
 		m.bridge(t, machine, machine.part("boot_interface").str("name")).wants(t, http.StatusBadRequest)
 		m.bridge(t, machine, "br7").object(t)
 		m.bridge(t, machine, "br8").refusesField(t, "parent", "A bridge interface can't have a parent that is already in a bond or a bridge.")
-		m.bridge(t, m.deployedVM(t), "br7").wants(t, http.StatusConflict)
+		m.bridge(t, m.deployed(t), "br7").wants(t, http.StatusConflict)
 	})
 }
 
 // BridgeInterfaceForm.clean_parents in forms/interface.py, and create_bridge in api/interfaces.py.
 func TestBridgeOfSeveralPorts(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		machine, _, nics := m.cards(t)
 		ports := []string{"parents", nics[0].id("id"), "parents", nics[1].id("id"), "name", "br7"}
 		if !m.facts.severalPorts {
@@ -109,6 +109,6 @@ func TestBridgeOfSeveralPorts(t *testing.T) {
 func TestPlainUserMakesNoBridge(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
-		plain.bridge(t, m.vm(t), "br7").wants(t, http.StatusForbidden)
+		plain.bridge(t, m.spare(t), "br7").wants(t, http.StatusForbidden)
 	})
 }

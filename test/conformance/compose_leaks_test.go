@@ -26,12 +26,12 @@ func (m *maas) removeLeakedVM(t *testing.T, host object, hostname string) {
 // (compose in maasserver/forms/pods.py): the VM has the name on the host, and the host refuses the same request from
 // then on.
 func TestComposeThatFailsAfterTheVMIsMadeLeavesTheVM(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host, hostname := m.vmHostWithRoom(t), uniqueName()
 		m.removeLeakedVM(t, host, hostname)
 		got := m.composeOn(t, host, "storage", "root:0", "hostname", hostname)
 		if m.real && (got.status == http.StatusServiceUnavailable || got.status == http.StatusOK) {
-			t.Skip("this LXD makes no disk without a size")
+			lacks(t, "this LXD makes no disk without a size")
 		}
 		got.refusesField(t, "size", "Ensure this value is greater than or equal to 4194304.")
 		if found := m.machines(t, "hostname", hostname); len(found) != 0 {
@@ -48,7 +48,7 @@ func TestComposeThatFailsAfterTheVMIsMadeLeavesTheVM(t *testing.T) {
 // _get_usable_storage_pool in provisioningserver/drivers/pod/lxd.py raises PodInvalidResources, which compose_machine
 // in maasserver/clusterrpc/pods.py does not turn into a PodProblem: an internal error, before anything is made.
 func TestComposeOfMoreDiskThanTheHostHasIsAnInternalError(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host, hostname := m.vmHostWithRoom(t), uniqueName()
 		tooMuch := fmt.Sprintf("root:%.0f", host.num("total", "local_storage")/1e9+1000)
 		m.composeOn(t, host, "hostname", hostname, "storage", tooMuch).refuses(t, http.StatusInternalServerError, "Not enough ", "space ")
@@ -59,7 +59,7 @@ func TestComposeOfMoreDiskThanTheHostHasIsAnInternalError(t *testing.T) {
 // create_machine accepts names that begin with a letter and have two characters or more (_machine_name_re); any other
 // VM becomes a machine with a name that MAAS makes up.
 func TestComposeUnderANameThatMAASDoesNotTake(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host, asked := m.vmHostWithRoom(t), "0-"+uniqueName()
 		composed := m.composeOn(t, host, "hostname", asked).object(t)
 		t.Cleanup(func() { m.removeMachine(t, composed) })
@@ -74,7 +74,7 @@ func TestComposeUnderANameThatMAASDoesNotTake(t *testing.T) {
 
 // validate_hostname in maasserver/utils/dns.py accepts a name with a domain. LXD, which gets it unchanged, does not.
 func TestComposeOfAQualifiedHostname(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		asked := uniqueName() + ".nosuch"
 		got := m.composeOn(t, m.vmHostWithRoom(t), "hostname", asked)
 		if got.status != http.StatusOK { // A VM host other than LXD may accept it.
@@ -91,7 +91,7 @@ func TestComposeOfAQualifiedHostname(t *testing.T) {
 
 // create_machine keeps the tags of a storage constraint with the disk; the default is root:8(local).
 func TestComposedDisksHaveTheTagsOfTheConstraint(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		tests := []struct {
 			storage string

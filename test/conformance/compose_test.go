@@ -11,7 +11,7 @@ import (
 )
 
 func TestComposeReturnsTheMachinesURL(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		got := m.composeOn(t, m.vmHostWithRoom(t)).object(t)
 		checkShape(t, "composed", got, shapes["composed"])
 		checkNoOtherKeys(t, "composed", got, shapes["composed"])
@@ -22,9 +22,9 @@ func TestComposeReturnsTheMachinesURL(t *testing.T) {
 }
 
 func TestComposeWithoutCommissioningIsReadyAtOnce(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		hostname := uniqueName()
-		got := m.vm(t, "hostname", hostname, "cores", "2", "memory", "3072")
+		got := m.spare(t, "hostname", hostname, "cores", "2", "memory", "3072")
 		checkShape(t, "composed machine", got, m.machineShape())
 		tests := []struct{ what, got, want string }{
 			{"hostname", got.str("hostname"), hostname},
@@ -46,8 +46,8 @@ func TestComposeWithoutCommissioningIsReadyAtOnce(t *testing.T) {
 }
 
 func TestComposedMachineHasAnAutoLinkWithoutAddress(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		vm := m.spare(t)
 		if got := vm.strings("ip_addresses"); len(got) != 0 {
 			t.Errorf("addresses %v, want none", got)
 		}
@@ -67,7 +67,7 @@ func TestComposedMachineHasAnAutoLinkWithoutAddress(t *testing.T) {
 }
 
 func TestComposedMachineNamesItsVMHost(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		vm := m.machine(t, m.composeOn(t, host).object(t).str("system_id"))
 		if vm.id("pod", "id") != host.id("id") || vm.str("pod", "name") != host.str("name") {
@@ -86,7 +86,7 @@ func TestComposedMachineNamesItsVMHost(t *testing.T) {
 }
 
 func TestComposedMachineCarriesTheHostsTagsAndPool(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		vm := m.machine(t, m.composeOn(t, host).object(t).str("system_id"))
 		for _, tag := range host.strings("tags") {
@@ -102,17 +102,17 @@ func TestComposedMachineCarriesTheHostsTagsAndPool(t *testing.T) {
 
 // The trap of composing: the host's zone is not the VM's.
 func TestComposedMachineIsInTheDefaultZone(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		if got, want := m.vm(t).str("zone", "name"), m.defaultZone(t).str("name"); got != want {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		if got, want := m.spare(t).str("zone", "name"), m.defaultZone(t).str("name"); got != want {
 			t.Errorf("zone %s, want the default zone %s", got, want)
 		}
 	})
 }
 
 func TestComposeTakesZoneAndPoolByID(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		zone, pool, domain := m.newZone(t), m.newPool(t), m.defaultDomain(t)
-		vm := m.vm(t, "zone", zone.id("id"), "pool", pool.id("id"), "domain", domain.id("id"))
+		vm := m.spare(t, "zone", zone.id("id"), "pool", pool.id("id"), "domain", domain.id("id"))
 		if vm.str("zone", "name") != zone.str("name") || vm.str("pool", "name") != pool.str("name") ||
 			vm.str("domain", "name") != domain.str("name") {
 			t.Errorf("zone %s, pool %s, domain %s; want %s, %s, %s", vm.str("zone", "name"), vm.str("pool", "name"),
@@ -122,8 +122,8 @@ func TestComposeTakesZoneAndPoolByID(t *testing.T) {
 }
 
 func TestComposeCountsStorageInGigabytes(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t, "storage", "root:10,data:4")
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		vm := m.spare(t, "storage", "root:10,data:4")
 		disks := vm.objects("physicalblockdevice_set")
 		if len(disks) != 2 {
 			t.Fatalf("%d disks, want 2", len(disks))
@@ -143,7 +143,7 @@ func TestComposeCountsStorageInGigabytes(t *testing.T) {
 }
 
 func TestComposeUsesTheHostsResources(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		before := m.vmHostWithRoom(t)
 		m.composeOn(t, before).object(t)
 		after := m.get(t, vmHostPath(before)).object(t)
@@ -160,7 +160,7 @@ func TestComposeUsesTheHostsResources(t *testing.T) {
 }
 
 func TestComposeNamesTheMachineByDefault(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		composed := m.op(t, vmHostPath(host), "compose", "skip_commissioning", "true").object(t)
 		systemID := composed.str("system_id")
@@ -175,8 +175,8 @@ func TestComposeNamesTheMachineByDefault(t *testing.T) {
 
 // While it commissions, a VM belongs to the user who composed it; once Ready, it has no owner.
 func TestComposeWithCommissioningEndsReady(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t, "skip_commissioning", "false")
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		vm := m.spare(t, "skip_commissioning", "false")
 		switch vm.str("status_name") {
 		case "Commissioning", "Testing":
 			if vm.str("owner") != m.me(t) {
@@ -195,8 +195,8 @@ func TestComposeWithCommissioningEndsReady(t *testing.T) {
 }
 
 func TestReleaseOfACommissionedVMKeepsIt(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t, "skip_commissioning", "false")
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		vm := m.spare(t, "skip_commissioning", "false")
 		systemID := vm.str("system_id")
 		m.awaitMachine(t, systemID, "Ready and off", func(o object) bool {
 			return o.str("status_name") == "Ready" && o.str("power_state") == "off"
@@ -248,7 +248,7 @@ func TestComposeRefusals(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 				host := m.vmHostWithRoom(t)
 				m.composeOn(t, host, test.field, test.value(host)).refusesField(t, test.field, test.text)
 			})
@@ -257,10 +257,10 @@ func TestComposeRefusals(t *testing.T) {
 }
 
 func TestComposeOnNetworksThatTheHostLacksIsABadRequest(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		if host.str("host", "system_id") == "" {
-			t.Skipf("VM host %s is on no machine", host.str("name"))
+			lacks(t, "VM host %s is on no machine", host.str("name"))
 		}
 		m.composeOn(t, host, "interfaces", "eth0:name=nosuch").
 			refuses(t, http.StatusBadRequest, "This pod does not match the specified networks.")
@@ -268,17 +268,17 @@ func TestComposeOnNetworksThatTheHostLacksIsABadRequest(t *testing.T) {
 }
 
 func TestComposeOnANetworkOfTheHost(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		if host.str("host", "system_id") == "" {
-			t.Skipf("VM host %s is on no machine", host.str("name"))
+			lacks(t, "VM host %s is on no machine", host.str("name"))
 		}
 		bootable := find(m.machine(t, host.str("host", "system_id")).objects("interface_set"), func(o object) bool {
 			links := o.objects("links")
 			return o.flag("vlan", "dhcp_on") && len(links) > 0 && links[0].at("subnet") != nil
 		})
 		if bootable == nil {
-			t.Skipf("VM host %s is on no subnet with MAAS's DHCP", host.str("name"))
+			lacks(t, "VM host %s is on no subnet with MAAS's DHCP", host.str("name"))
 		}
 		cidr := bootable.objects("links")[0].str("subnet", "cidr")
 		composed := m.composeOn(t, host, "interfaces", "eth0:subnet_cidr="+cidr).object(t)
@@ -291,12 +291,12 @@ func TestComposeOnANetworkOfTheHost(t *testing.T) {
 
 func TestComposeWithATakenHostnameIsRefused(t *testing.T) {
 	tests := map[string]func(t *testing.T, m *maas) object{
-		"of a VM":      func(t *testing.T, m *maas) object { return m.vm(t) },
+		"of a VM":      func(t *testing.T, m *maas) object { return m.spare(t) },
 		"of a machine": func(t *testing.T, m *maas) object { return m.newMachine(t) },
 	}
 	for name, taken := range tests {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 				hostname := taken(t, m).str("hostname")
 				m.composeOn(t, m.vmHostWithRoom(t), "hostname", hostname).
 					refusesField(t, "hostname", `Node with hostname "`+hostname+`" already exists`)
@@ -310,10 +310,10 @@ func TestComposeWithATakenHostnameIsRefused(t *testing.T) {
 
 // The form accepts as many cores as the host has; what others use is counted afterwards, with another status.
 func TestComposeBeyondTheOverCommitRatioIsUnavailable(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		if host.num("cpu_over_commit_ratio") > 1 {
-			t.Skipf("VM host %s lets its cores be used %v times", host.str("name"), host["cpu_over_commit_ratio"])
+			lacks(t, "VM host %s lets its cores be used %v times", host.str("name"), host["cpu_over_commit_ratio"])
 		}
 		m.composeOn(t, host).object(t)
 		m.composeOn(t, host, "cores", host.id("total", "cores")).refuses(t, http.StatusServiceUnavailable,
@@ -323,7 +323,7 @@ func TestComposeBeyondTheOverCommitRatioIsUnavailable(t *testing.T) {
 }
 
 func TestDeletedVMFreesTheHost(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		before := m.vmHostWithRoom(t)
 		composed := m.composeOn(t, before).object(t)
 		m.delete(t, machinePath(composed.str("system_id"))).gone(t)

@@ -9,13 +9,13 @@ import (
 )
 
 func TestPathWithoutTrailingSlashIsUnknown(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		m.get(t, "machines").refuses(t, http.StatusNotFound, "Unknown API endpoint: /MAAS/api/2.0/machines.")
 	})
 }
 
 func TestUnknownPathIsUnknownEndpoint(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		m.get(t, "no-such-thing/").refuses(t, http.StatusNotFound, "Unknown API endpoint: /MAAS/api/2.0/no-such-thing/.")
 	})
 }
@@ -67,7 +67,7 @@ func TestCreationAnswers200(t *testing.T) {
 
 func TestBooleansHaveManySpellings(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		systemID := m.vm(t).str("system_id")
+		systemID := m.spare(t).str("system_id")
 		for _, spelling := range []string{"true", "True", "t", "yes", "y", "on", "1"} {
 			m.allocate(t, "system_id", systemID, "dry_run", spelling).object(t)
 		}
@@ -90,6 +90,14 @@ func TestResponsesCarryMAASHeaders(t *testing.T) {
 	})
 }
 
+// needsOf is what the calls below a path need.
+func needsOf(path string) []need {
+	if strings.HasPrefix(path, "vm-hosts/") {
+		return []need{vmHosts}
+	}
+	return nil
+}
+
 func TestUnknownObjectsAreNotFoundByTheirModelsName(t *testing.T) {
 	tests := []struct{ name, path, text string }{
 		{"machine", "machines/nosuch/", "No Machine matches the given query."},
@@ -101,7 +109,7 @@ func TestUnknownObjectsAreNotFoundByTheirModelsName(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachWith(t, needsOf(test.path), func(t *testing.T, m *maas) {
 				m.get(t, test.path).refuses(t, http.StatusNotFound, test.text)
 			})
 		})
@@ -118,7 +126,7 @@ func TestOperationsOnUnknownObjectsAreNotFound(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachWith(t, needsOf(test.path), func(t *testing.T, m *maas) {
 				m.op(t, test.path, test.op).refuses(t, http.StatusNotFound, test.text)
 			})
 		})
@@ -135,7 +143,7 @@ func TestDeletionOfUnknownObjectsIsNotFound(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachWith(t, needsOf(test.path), func(t *testing.T, m *maas) {
 				m.delete(t, test.path).refuses(t, http.StatusNotFound, test.text)
 			})
 		})
@@ -160,7 +168,7 @@ func TestAdminCallsAreRefusedToPlainUsers(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			eachThat(t, func(f facts) bool { return !f.entitlements }, func(t *testing.T, m *maas) {
+			eachWith(t, []need{noEntitlements}, func(t *testing.T, m *maas) {
 				test.call(t, m.asPlainUser(t)).refuses(t, http.StatusForbidden, reserved)
 			})
 		})
@@ -169,7 +177,7 @@ func TestAdminCallsAreRefusedToPlainUsers(t *testing.T) {
 
 // With entitlements, MAAS looks for the VM host before it asks whether the user may edit it (maasserver/api/pods.py).
 func TestCallsOfVMHostsByPlainUsersWithEntitlements(t *testing.T) {
-	eachThat(t, func(f facts) bool { return f.vmHosts && f.entitlements }, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts, entitlements}, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
 		plain.create(t, "vm-hosts/", "type", "lxd", "power_address", unreachable).refusesSilently(t, http.StatusForbidden)
 		for _, op := range []string{"refresh", "compose"} {
@@ -180,9 +188,7 @@ func TestCallsOfVMHostsByPlainUsersWithEntitlements(t *testing.T) {
 }
 
 func TestTagsAreRefusedToPlainUsersWithoutAReason(t *testing.T) {
-	eachThat(t, func(f facts) bool { return !f.entitlements }, func(t *testing.T, m *maas) {
+	eachWith(t, []need{noEntitlements}, func(t *testing.T, m *maas) {
 		m.asPlainUser(t).create(t, "tags/", "name", uniqueName()).refusesSilently(t, http.StatusForbidden)
 	})
 }
-
-func anyVersion(facts) bool { return true }

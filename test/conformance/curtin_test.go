@@ -40,14 +40,14 @@ func diskNames(machine object) (names []string) {
 // maasserver/preseed_storage.py: _generate_disk_operation is for each physical block device, used or not.
 func TestDeploymentRemovesTheSignaturesOfAllDisksThatMAASLists(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t, "storage", "root:20,data:8")
-		names := diskNames(vm)
+		spare := m.spare(t, "storage", "root:20,data:8")
+		names := diskNames(spare)
 		if len(names) != 2 {
 			t.Fatalf("the VM has the disks %v, want two", names)
 		}
-		m.get(t, machinePath(vm.str("system_id")), "op", "get_curtin_config").refuses(t, http.StatusBadRequest, "not in a deployment state")
-		m.deploy(t, vm).object(t)
-		if got := m.wiped(t, vm); !slices.Equal(got, names) {
+		m.get(t, machinePath(spare.str("system_id")), "op", "get_curtin_config").refuses(t, http.StatusBadRequest, "not in a deployment state")
+		m.deploy(t, spare).object(t)
+		if got := m.wiped(t, spare); !slices.Equal(got, names) {
 			t.Errorf("wiped are %v, want %v", got, names)
 		}
 	})
@@ -56,16 +56,16 @@ func TestDeploymentRemovesTheSignaturesOfAllDisksThatMAASLists(t *testing.T) {
 // maasserver/api/blockdevices.py: delete.
 func TestDiskThatMAASDoesNotListIsNotInItsInstaller(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t, "storage", "root:20,data:8")
-		disks := vm.objects("physicalblockdevice_set")
-		path := "nodes/" + vm.str("system_id") + "/blockdevices/" + disks[1].id("id") + "/"
+		spare := m.spare(t, "storage", "root:20,data:8")
+		disks := spare.objects("physicalblockdevice_set")
+		path := "nodes/" + spare.str("system_id") + "/blockdevices/" + disks[1].id("id") + "/"
 		m.delete(t, path).gone(t)
 		m.delete(t, path).refuses(t, http.StatusNotFound)
-		allocated := m.op(t, "machines/", "allocate", "system_id", vm.str("system_id")).object(t)
-		root := "nodes/" + vm.str("system_id") + "/blockdevices/" + disks[0].id("id") + "/"
+		allocated := m.op(t, "machines/", "allocate", "system_id", spare.str("system_id")).object(t)
+		root := "nodes/" + spare.str("system_id") + "/blockdevices/" + disks[0].id("id") + "/"
 		m.delete(t, root).refuses(t, http.StatusConflict, "machine is not Ready")
 		m.deploy(t, allocated).object(t)
-		if got := m.wiped(t, vm); !slices.Equal(got, []string{disks[0].str("name")}) {
+		if got := m.wiped(t, spare); !slices.Equal(got, []string{disks[0].str("name")}) {
 			t.Errorf("wiped are %v, want the root disk alone", got)
 		}
 	})

@@ -13,9 +13,9 @@ import (
 
 func TestDeployOfReadyMachineAcquiresIt(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm, agent, series := m.vm(t), uniqueName(), m.series(t)
+		spare, agent, series := m.spare(t), uniqueName(), m.series(t)
 		userData := base64.StdEncoding.EncodeToString([]byte("#cloud-config\n{}\n"))
-		got := m.deploy(t, vm, "agent_name", agent, "distro_series", series, "user_data", userData,
+		got := m.deploy(t, spare, "agent_name", agent, "distro_series", series, "user_data", userData,
 			"comment", "conformance").object(t)
 		checkShape(t, "deploying machine", got, m.machineShape())
 		if got.str("status_name") != "Deploying" || got.int("status") != 9 {
@@ -27,22 +27,22 @@ func TestDeployOfReadyMachineAcquiresIt(t *testing.T) {
 		if got.str("osystem") != "ubuntu" || got.str("distro_series") != series {
 			t.Errorf("%s/%s is deployed, want ubuntu/%s", got.str("osystem"), got.str("distro_series"), series)
 		}
-		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
-			t.Errorf("machines of %s: %v, want %s alone", agent, found, vm.str("system_id"))
+		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{spare})) {
+			t.Errorf("machines of %s: %v, want %s alone", agent, found, spare.str("system_id"))
 		}
 	})
 }
 
 func TestDeployReplyHasNoAddressesYet(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		if links := vm.part("boot_interface").objects("links"); len(links) != 1 || links[0].str("mode") != "auto" {
-			t.Skipf("the VM's interface is not linked in AUTO mode: %v", links)
+		spare := m.spare(t)
+		if links := spare.part("boot_interface").objects("links"); len(links) != 1 || links[0].str("mode") != "auto" {
+			lacks(t, "the VM's interface is not linked in AUTO mode: %v", links)
 		}
-		if got := m.deploy(t, vm).object(t).strings("ip_addresses"); len(got) != 0 {
+		if got := m.deploy(t, spare).object(t).strings("ip_addresses"); len(got) != 0 {
 			t.Errorf("the reply has addresses %v already", got)
 		}
-		deploying := m.awaitMachine(t, vm.str("system_id"), "with an address", func(o object) bool {
+		deploying := m.awaitMachine(t, spare.str("system_id"), "with an address", func(o object) bool {
 			return len(o.strings("ip_addresses")) > 0
 		})
 		link := deploying.part("boot_interface").objects("links")[0]
@@ -54,7 +54,7 @@ func TestDeployReplyHasNoAddressesYet(t *testing.T) {
 
 func TestDeployEndsDeployed(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		got := m.deployedVM(t)
+		got := m.deployed(t)
 		if got.int("status") != 6 || got.str("power_state") != "on" || got.flag("netboot") {
 			t.Errorf("status %d, power %s, netboot %v; want 6, on, false",
 				got.int("status"), got.str("power_state"), got["netboot"])
@@ -84,13 +84,13 @@ func TestDeployOfBareMetalAndRelease(t *testing.T) {
 func TestDeployOfAllocatedMachineKeepsItsAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		first, second := uniqueName(), uniqueName()
-		vm := m.allocatedVM(t, "agent_name", first)
-		m.deploy(t, vm, "agent_name", second).object(t)
+		spare := m.allocated(t, "agent_name", first)
+		m.deploy(t, spare, "agent_name", second).object(t)
 		if found := m.machines(t, "agent_name", second); len(found) != 0 {
 			t.Errorf("%v took the agent name of the deployment", systemIDs(found))
 		}
-		if found := systemIDs(m.machines(t, "agent_name", first)); !cmp.Equal(found, systemIDs([]object{vm})) {
-			t.Errorf("machines of the first agent name: %v, want %s alone", found, vm.str("system_id"))
+		if found := systemIDs(m.machines(t, "agent_name", first)); !cmp.Equal(found, systemIDs([]object{spare})) {
+			t.Errorf("machines of the first agent name: %v, want %s alone", found, spare.str("system_id"))
 		}
 	})
 }
@@ -100,7 +100,7 @@ func TestDeployTakesTheImagesNameInTwoForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, m *maas) {
 				series := m.series(t)
-				got := m.deploy(t, m.vm(t), "distro_series", system+series).object(t)
+				got := m.deploy(t, m.spare(t), "distro_series", system+series).object(t)
 				if got.str("osystem") != "ubuntu" || got.str("distro_series") != series {
 					t.Errorf("%s%s deploys %s/%s", system, series, got.str("osystem"), got.str("distro_series"))
 				}
@@ -111,10 +111,10 @@ func TestDeployTakesTheImagesNameInTwoForms(t *testing.T) {
 
 func TestDeployOfUnknownSeriesIsRefusedAndTakesNothing(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm, agent := m.vm(t), uniqueName()
-		m.deploy(t, vm, "distro_series", "nosuch", "agent_name", agent).refusesField(t, "distro_series",
+		spare, agent := m.spare(t), uniqueName()
+		m.deploy(t, spare, "distro_series", "nosuch", "agent_name", agent).refusesField(t, "distro_series",
 			"'nosuch' is not a valid distro_series.", "It should be one of:")
-		after := m.machine(t, vm.str("system_id"))
+		after := m.machine(t, spare.str("system_id"))
 		if after.str("status_name") != "Ready" || after.at("owner") != nil {
 			t.Errorf("%s of %v after the refusal, want Ready and nobody's", after.str("status_name"), after["owner"])
 		}
@@ -131,7 +131,7 @@ func TestDeployInWrongStateConflicts(t *testing.T) {
 	}{
 		{"New", func(t *testing.T, m *maas) object { return m.newMachine(t) }},
 		{"Deployed", func(t *testing.T, m *maas) object { return m.newDeployedMachine(t) }},
-		{"Broken", func(t *testing.T, m *maas) object { return m.brokenVM(t) }},
+		{"Broken", func(t *testing.T, m *maas) object { return m.broken(t) }},
 	}
 	for _, test := range tests {
 		t.Run(test.state, func(t *testing.T) {
@@ -145,34 +145,34 @@ func TestDeployInWrongStateConflicts(t *testing.T) {
 
 func TestDeployTwiceConflicts(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.deployedVM(t)
-		m.deploy(t, vm).refuses(t, http.StatusConflict, "Can't deploy a machine that is in the 'Deployed' state")
+		spare := m.deployed(t)
+		m.deploy(t, spare).refuses(t, http.StatusConflict, "Can't deploy a machine that is in the 'Deployed' state")
 	})
 }
 
 func TestDeployOfAnotherUsersMachineIsForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
-		plain.deploy(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)
+		plain.deploy(t, m.allocated(t)).refusesSilently(t, http.StatusForbidden)
 	})
 }
 
 // on_network in maasserver/models/node.py wants a link that gives an address, on a subnet.
 func TestDeployWithoutNetworkIsRefused(t *testing.T) {
-	configure := map[string]func(t *testing.T, m *maas, vm object){
-		"disconnected": func(t *testing.T, m *maas, vm object) { m.put(t, interfacePath(vm), "vlan", "").object(t) },
-		"only up": func(t *testing.T, m *maas, vm object) {
-			subnet := vm.part("boot_interface").objects("links")[0].part("subnet")
-			m.link(t, vm, "mode", "LINK_UP", "subnet", subnet.id("id"), "force", "true").object(t)
+	configure := map[string]func(t *testing.T, m *maas, spare object){
+		"disconnected": func(t *testing.T, m *maas, spare object) { m.put(t, interfacePath(spare), "vlan", "").object(t) },
+		"only up": func(t *testing.T, m *maas, spare object) {
+			subnet := spare.part("boot_interface").objects("links")[0].part("subnet")
+			m.link(t, spare, "mode", "LINK_UP", "subnet", subnet.id("id"), "force", "true").object(t)
 		},
 	}
 	for name, configure := range configure {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, m *maas) {
-				vm := m.vm(t)
-				configure(t, m, vm)
-				m.deploy(t, vm).refusesField(t, "network", "Node must be configured to use a network")
-				if after := m.machine(t, vm.str("system_id")); after.str("status_name") != "Ready" || after.at("owner") != nil {
+				spare := m.spare(t)
+				configure(t, m, spare)
+				m.deploy(t, spare).refusesField(t, "network", "Node must be configured to use a network")
+				if after := m.machine(t, spare.str("system_id")); after.str("status_name") != "Ready" || after.at("owner") != nil {
 					t.Errorf("%s of %v after the refusal, want Ready and nobody's", after.str("status_name"), after["owner"])
 				}
 			})
@@ -188,10 +188,10 @@ func TestDeployWithAKernel(t *testing.T) {
 			return kernels[o.str("name")] != "" && strings.HasPrefix(o.str("architecture"), "amd64/")
 		})
 		if image == nil {
-			t.Skip("no image of Ubuntu jammy or noble for amd64")
+			lacks(t, "no image of Ubuntu jammy or noble for amd64")
 		}
 		kernel := kernels[image.str("name")]
-		got := m.deploy(t, m.vm(t), "distro_series", image.str("name"), "hwe_kernel", kernel).object(t)
+		got := m.deploy(t, m.spare(t), "distro_series", image.str("name"), "hwe_kernel", kernel).object(t)
 		if got.str("hwe_kernel") != kernel {
 			t.Errorf("hwe_kernel %q, want %s", got.str("hwe_kernel"), kernel)
 		}
@@ -206,9 +206,9 @@ func TestDeployOfACustomImageWithAKernelThatIsNone(t *testing.T) {
 			return o.str("type") == "Uploaded" && !strings.Contains(o.str("name"), "/") && strings.HasPrefix(o.str("architecture"), "amd64/")
 		})
 		if image == nil {
-			t.Skip("no image for amd64 was uploaded")
+			lacks(t, "no image for amd64 was uploaded")
 		}
-		got := m.deploy(t, m.vm(t), "distro_series", image.str("name"), "hwe_kernel", "x").object(t)
+		got := m.deploy(t, m.spare(t), "distro_series", image.str("name"), "hwe_kernel", "x").object(t)
 		if kernel := got.str("hwe_kernel"); !strings.HasPrefix(kernel, "ga-") {
 			t.Errorf("hwe_kernel %q, want that of the base image", kernel)
 		}
@@ -220,7 +220,7 @@ func (m *maas) smallSubnet(t *testing.T) object {
 	t.Helper()
 	const cidr = "198.51.100.244/30"
 	if has(m.get(t, "subnets/").list(t), "cidr", cidr) {
-		t.Skipf("there is a subnet %s", cidr)
+		lacks(t, "there is a subnet %s", cidr)
 	}
 	subnet := m.create(t, "subnets/", "cidr", cidr).object(t)
 	m.deleteAfter(t, subnetPath(subnet))
@@ -231,14 +231,14 @@ func (m *maas) smallSubnet(t *testing.T) object {
 // commit, and takes the deployment back, and what was made on the Allocated machine.
 func TestDeployInAFullSubnetIsTakenBack(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		subnet, vm := m.smallSubnet(t), m.allocatedVM(t)
+		subnet, spare := m.smallSubnet(t), m.allocated(t)
 		for range 2 {
 			m.reserve(t, "subnet", subnet.str("cidr"))
 		}
-		links := m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t).objects("links")
-		m.bridge(t, vm, "br7").object(t)
-		m.deploy(t, vm).refuses(t, http.StatusServiceUnavailable, "No more IPs available in subnet: "+subnet.str("cidr"))
-		after := m.machine(t, vm.str("system_id"))
+		links := m.link(t, spare, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t).objects("links")
+		m.bridge(t, spare, "br7").object(t)
+		m.deploy(t, spare).refuses(t, http.StatusServiceUnavailable, "No more IPs available in subnet: "+subnet.str("cidr"))
+		after := m.machine(t, spare.str("system_id"))
 		if after.str("status_name") != "Allocated" || after.str("owner") != m.me(t) {
 			t.Errorf("%s of %v after the refusal, want Allocated and ours", after.str("status_name"), after["owner"])
 		}
@@ -253,14 +253,14 @@ func TestDeployInAFullSubnetIsTakenBack(t *testing.T) {
 
 func TestDeployOfAReadyMachineThatIsTakenBackLeavesItAllocated(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		subnet, vm, agent := m.smallSubnet(t), m.vm(t), uniqueName()
+		subnet, spare, agent := m.smallSubnet(t), m.spare(t), uniqueName()
 		for range 2 {
 			m.reserve(t, "subnet", subnet.str("cidr"))
 		}
-		m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
-		m.deploy(t, vm, "agent_name", agent).refuses(t, http.StatusServiceUnavailable, "No more IPs available in subnet: ")
-		if found := m.machines(t, "agent_name", agent, "status", "allocated"); !cmp.Equal(systemIDs(found), systemIDs([]object{vm})) {
-			t.Errorf("machines of %s that are Allocated: %v, want %s", agent, systemIDs(found), vm.str("system_id"))
+		m.link(t, spare, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+		m.deploy(t, spare, "agent_name", agent).refuses(t, http.StatusServiceUnavailable, "No more IPs available in subnet: ")
+		if found := m.machines(t, "agent_name", agent, "status", "allocated"); !cmp.Equal(systemIDs(found), systemIDs([]object{spare})) {
+			t.Errorf("machines of %s that are Allocated: %v, want %s", agent, systemIDs(found), spare.str("system_id"))
 		}
 	})
 }
@@ -276,15 +276,15 @@ func (m *maas) reserveFor(t *testing.T, machine, subnet object) string {
 
 // claim_auto_ips in models/interface.py.
 func TestDeployGivesTheReservedIP(t *testing.T) {
-	eachThat(t, func(f facts) bool { return f.vmHosts && f.reservedIPs }, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		links := vm.part("boot_interface").objects("links")
+	eachWith(t, []need{reservedIPs}, func(t *testing.T, m *maas) {
+		spare := m.spare(t)
+		links := spare.part("boot_interface").objects("links")
 		if len(links) != 1 || links[0].str("mode") != "auto" {
-			t.Skipf("the VM's interface is not linked in AUTO mode: %v", links)
+			lacks(t, "the VM's interface is not linked in AUTO mode: %v", links)
 		}
-		address := m.reserveFor(t, vm, links[0].part("subnet"))
-		m.deploy(t, vm).object(t)
-		got := m.awaitMachine(t, vm.str("system_id"), "with an address", func(o object) bool { return len(o.strings("ip_addresses")) > 0 })
+		address := m.reserveFor(t, spare, links[0].part("subnet"))
+		m.deploy(t, spare).object(t)
+		got := m.awaitMachine(t, spare.str("system_id"), "with an address", func(o object) bool { return len(o.strings("ip_addresses")) > 0 })
 		if !cmp.Equal(got.strings("ip_addresses"), []string{address}) {
 			t.Errorf("it has %v, want %s", got.strings("ip_addresses"), address)
 		}
@@ -293,13 +293,13 @@ func TestDeployGivesTheReservedIP(t *testing.T) {
 
 // StaticIPAddressUnavailable in exceptions.py: the status is that of a machine that MAAS does not have.
 func TestDeployWithAReservedIPInAnotherSubnetIsNotFound(t *testing.T) {
-	eachThat(t, func(f facts) bool { return f.vmHosts && f.reservedIPs }, func(t *testing.T, m *maas) {
-		subnet, vm := m.smallSubnet(t), m.allocatedVM(t)
-		address := m.reserveFor(t, vm, m.subnetWithRoom(t))
-		m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
-		m.bridge(t, vm, "br7").object(t)
-		m.deploy(t, vm).refuses(t, http.StatusNotFound, "has a reserved ip "+address+" but it does not have a link to that subnet")
-		after := m.machine(t, vm.str("system_id"))
+	eachWith(t, []need{reservedIPs}, func(t *testing.T, m *maas) {
+		subnet, spare := m.smallSubnet(t), m.allocated(t)
+		address := m.reserveFor(t, spare, m.subnetWithRoom(t))
+		m.link(t, spare, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+		m.bridge(t, spare, "br7").object(t)
+		m.deploy(t, spare).refuses(t, http.StatusNotFound, "has a reserved ip "+address+" but it does not have a link to that subnet")
+		after := m.machine(t, spare.str("system_id"))
 		if after.str("status_name") != "Allocated" || named(after, "br7") != nil || len(after.strings("ip_addresses")) != 0 {
 			t.Errorf("%s with the bridge %v and %v after the refusal, want Allocated with neither", after.str("status_name"),
 				named(after, "br7"), after.strings("ip_addresses"))
@@ -309,11 +309,11 @@ func TestDeployWithAReservedIPInAnotherSubnetIsNotFound(t *testing.T) {
 
 // _link_subnet_static in models/interface.py.
 func TestStaticLinkOfAnAddressThatIsReservedForAnother(t *testing.T) {
-	eachThat(t, func(f facts) bool { return f.vmHosts && f.reservedIPs }, func(t *testing.T, m *maas) {
-		vm, other, subnet := m.vm(t), m.vm(t), m.subnetWithRoom(t)
+	eachWith(t, []need{reservedIPs}, func(t *testing.T, m *maas) {
+		spare, other, subnet := m.spare(t), m.spare(t), m.subnetWithRoom(t)
 		address := m.reserveFor(t, other, subnet)
 		static := []string{"mode", "STATIC", "subnet", subnet.id("id"), "force", "true", "ip_address"}
-		m.link(t, vm, append(static, address)...).refuses(t, http.StatusConflict, address+" is already reserved for the MAC address")
+		m.link(t, spare, append(static, address)...).refuses(t, http.StatusConflict, address+" is already reserved for the MAC address")
 		another := m.freeAddress(t, subnet)
 		for another == address {
 			another = m.freeAddress(t, subnet)

@@ -40,7 +40,7 @@ func (m *maas) device(t *testing.T, device object) object {
 }
 
 func TestDevicesHaveTheirShape(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		device := m.spareDevice(t)
 		for what, o := range map[string]object{
 			"made": device, "read": m.device(t, device), "listed": m.get(t, "devices/", "id", device.str("system_id")).list(t)[0],
@@ -53,7 +53,7 @@ func TestDevicesHaveTheirShape(t *testing.T) {
 
 // MAAS chooses the address at once, unlike that of a machine, and its name resolves. When the device is gone, both are free.
 func TestADeviceGetsAnAddressOfItsSubnet(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		subnet, device := m.subnetWithRoom(t), m.spareDevice(t)
 		linked := m.op(t, cardPath(device), "link_subnet", "mode", "STATIC", "subnet", subnet.id("id")).object(t)
 		links := linked.objects("links")
@@ -81,7 +81,7 @@ func TestADeviceGetsAnAddressOfItsSubnet(t *testing.T) {
 }
 
 func TestADeviceTakesAnAddressOfChoiceOnce(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		subnet, device, other := m.subnetWithRoom(t), m.spareDevice(t), m.spareDevice(t)
 		address := m.freeAddress(t, subnet)
 		pairs := []string{"mode", "STATIC", "subnet", subnet.str("cidr"), "ip_address", address} // A CIDR is as good as an id.
@@ -97,7 +97,7 @@ func TestADeviceTakesAnAddressOfChoiceOnce(t *testing.T) {
 
 // A repeated call gives a second address: MAAS takes no part in telling repetitions apart.
 func TestAnotherLinkOfADeviceIsAnotherAddress(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		subnet, device := m.subnetWithRoom(t), m.spareDevice(t)
 		pairs := []string{"mode", "STATIC", "subnet", subnet.id("id")}
 		for want := 1; want <= 2; want++ {
@@ -115,7 +115,7 @@ func TestAnotherLinkOfADeviceIsAnotherAddress(t *testing.T) {
 
 // InterfaceHandler.link_subnet in maasserver/api/interfaces.py.
 func TestADeviceHasStaticLinksAlone(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		subnet, device := m.subnetWithRoom(t), m.spareDevice(t)
 		for _, mode := range []string{"auto", "dhcp", "link_up"} {
 			m.op(t, cardPath(device), "link_subnet", "mode", mode, "subnet", subnet.id("id")).
@@ -127,7 +127,7 @@ func TestADeviceHasStaticLinksAlone(t *testing.T) {
 // DeviceForm.has_perm in maasserver/forms: everybody may make devices, and what he may not do with a machine's interface he
 // may do with that of his device.
 func TestADeviceIsItsMakers(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		plain, subnet := m.asPlainUser(t), m.subnetWithRoom(t)
 		device := plain.spareDevice(t, "description", "mark")
 		if device.str("owner") != plain.me(t) {
@@ -145,7 +145,7 @@ func TestADeviceIsItsMakers(t *testing.T) {
 // MAASAuthorizationBackend in maasserver/auth/local.py: a device has no resource pool, and everybody who knows its id may
 // read it. With entitlements, not even an administrator may change it.
 func TestADeviceOfAnotherUser(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		plain, subnet := m.asPlainUser(t), m.subnetWithRoom(t)
 		mine, theirs := m.spareDevice(t), plain.spareDevice(t)
 		changes := map[string]func(m *maas, device object) *answer{
@@ -187,7 +187,7 @@ func TestADeviceOfAnotherUser(t *testing.T) {
 
 // NodesHandler.read in maasserver/api/nodes.py is one for machines and devices.
 func TestDevicesAreFiltered(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		mac := newMAC()
 		device := m.spareDevice(t, "mac_addresses", mac)
 		m.spareDevice(t)
@@ -210,7 +210,7 @@ func TestDevicesAreFiltered(t *testing.T) {
 
 // Names and MAC addresses are one space for machines and devices.
 func TestADeviceLikeAMachineOrADeviceIsRefused(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		named := func(o object) []string {
 			return []string{"hostname", o.str("hostname"), "mac_addresses", o.objects("interface_set")[0].str("mac_address")}
 		}

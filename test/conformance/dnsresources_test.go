@@ -79,14 +79,14 @@ func TestAddressesOfADNSResourceAreReservedForTheCaller(t *testing.T) {
 
 func TestDNSResourceOfAnAddressThatAMachineHas(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		address := m.giveStaticAddress(t, vm)
+		spare := m.spare(t)
+		address := m.giveStaticAddress(t, spare)
 		got := m.newDNSResource(t, "ip_addresses", address)
 		if diff := cmp.Diff([]string{address}, addressesOf(got)); diff != "" {
 			t.Errorf("addresses (-want +got):\n%s", diff)
 		}
 		m.delete(t, "dnsresources/"+got.id("id")+"/").gone(t)
-		if got := m.machine(t, vm.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
+		if got := m.machine(t, spare.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
 			t.Errorf("the machine's addresses are %v after the DNS resource went, want %s still", got, address)
 		}
 	})
@@ -96,19 +96,19 @@ func TestDNSResourceOfAnAddressThatAMachineHas(t *testing.T) {
 // machine's address again when any user deploys it.
 func TestDNSResourceKeepsTheLinkOfAReleasedMachine(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t, "skip_commissioning", "false")
-		id := vm.str("system_id")
+		spare := m.spare(t, "skip_commissioning", "false")
+		id := spare.str("system_id")
 		m.awaitStatus(t, id, "Ready")
 		deployed := func() []string {
-			m.deploy(t, vm).object(t)
+			m.deploy(t, spare).object(t)
 			return m.awaitStatus(t, id, "Deployed").strings("ip_addresses")
 		}
 		first := deployed()
 		if len(first) == 0 {
-			t.Skip("this MAAS gives its VMs no addresses of its own")
+			lacks(t, "this MAAS gives its VMs no addresses of its own")
 		}
 		path := "dnsresources/" + m.newDNSResource(t, "ip_addresses", first[0]).id("id") + "/"
-		m.release(t, vm).object(t)
+		m.release(t, spare).object(t)
 		m.awaitStatus(t, id, "Ready")
 		links := m.get(t, path).object(t).objects("ip_addresses")
 		if len(links) != 1 || links[0].at("ip") != nil {
@@ -123,9 +123,9 @@ func TestDNSResourceKeepsTheLinkOfAReleasedMachine(t *testing.T) {
 // Deleting the machine deletes its link, and the DNS resource with its last link.
 func TestDNSResourceGoesWithTheMachineOfItsOnlyAddress(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		made := m.newDNSResource(t, "ip_addresses", m.giveStaticAddress(t, vm))
-		m.removeMachine(t, vm)
+		machine := m.newMachine(t)
+		made := m.newDNSResource(t, "ip_addresses", m.linkStatic(t, machine))
+		m.removeMachine(t, machine)
 		m.get(t, "dnsresources/"+made.id("id")+"/").refuses(t, http.StatusNotFound, "No DNSResource matches the given query.")
 	})
 }
@@ -229,15 +229,18 @@ func TestDNSResourcesAreFoundByTheirName(t *testing.T) {
 // The machines' own names are DNS records without a resource; all=true shows them with the id -1.
 func TestAllDNSResourcesHavePseudoEntries(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		m.giveStaticAddress(t, vm)
-		isVM := func(o object) bool { return o.str("fqdn") == vm.str("fqdn") }
+		spare := m.spare(t)
+		m.giveStaticAddress(t, spare)
+		isVM := func(o object) bool { return o.str("fqdn") == spare.str("fqdn") }
 		if found := find(m.get(t, "dnsresources/").list(t), isVM); found != nil {
 			t.Errorf("the list has %v without all=true", found)
 		}
 		found := find(m.get(t, "dnsresources/", "all", "true").list(t), isVM)
 		if found == nil || found.id("id") != "-1" {
-			t.Errorf("%v is the record of %s, want one with the id -1", found, vm.str("fqdn"))
+			t.Errorf("%v is the record of %s, want one with the id -1", found, spare.str("fqdn"))
+		}
+		if addresses := found["ip_addresses"]; addresses != nil {
+			t.Errorf("ip_addresses is %v, want null", addresses)
 		}
 	})
 }

@@ -51,6 +51,7 @@ func systemIDs(machines []object) []string {
 // free memory.
 func (m *maas) vmHostWithRoom(t *testing.T) object {
 	t.Helper()
+	m.needs(t, vmHosts)
 	var best object
 	for _, host := range m.get(t, "vm-hosts/").list(t) {
 		if canTake(host) && (best == nil || host.num("available", "memory") > best.num("available", "memory")) {
@@ -58,7 +59,7 @@ func (m *maas) vmHostWithRoom(t *testing.T) object {
 		}
 	}
 	if best == nil {
-		t.Skip("no LXD VM host has room for another VM")
+		lacks(t, "no LXD VM host has room for another VM")
 	}
 	return best
 }
@@ -89,11 +90,11 @@ func (m *maas) readyBareMetal(t *testing.T) object {
 			machine.str("power_type") != "manual" && machine.str("power_state") == "off" &&
 			machine.int("commissioning_status") == passed && machine.at("boot_disk") != nil &&
 			machine.at("boot_interface") != nil
-		if usable {
+		if _, lent := m.lent.Load(machine.str("system_id")); usable && !lent {
 			return machine
 		}
 	}
-	t.Skip("no machine outside VM hosts is Ready, off, commissioned and with a disk")
+	lacks(t, "no machine outside VM hosts is Ready, off, commissioned and with a disk")
 	return nil
 }
 
@@ -113,7 +114,7 @@ func (m *maas) subnetWithRoom(t *testing.T) object {
 			return subnet
 		}
 	}
-	t.Skip("no managed IPv4 subnet has 16 free addresses")
+	lacks(t, "no managed IPv4 subnet has 16 free addresses")
 	return nil
 }
 
@@ -126,7 +127,7 @@ func (m *maas) freeAddress(t *testing.T, subnet object) string {
 	ranges := m.get(t, subnetPath(subnet), "op", "unreserved_ip_ranges").list(t)
 	slices.SortFunc(ranges, func(a, b object) int { return b.int("num_addresses") - a.int("num_addresses") })
 	if len(ranges) == 0 {
-		t.Skipf("subnet %s has no free address", subnet.str("cidr"))
+		lacks(t, "subnet %s has no free address", subnet.str("cidr"))
 	}
 	address, err := netip.ParseAddr(ranges[0].str("start"))
 	if err != nil {
@@ -155,7 +156,7 @@ func (m *maas) outside(t *testing.T) string {
 			return candidate
 		}
 	}
-	t.Skip("all documentation networks are subnets of this MAAS")
+	lacks(t, "all documentation networks are subnets of this MAAS")
 	return ""
 }
 
@@ -169,7 +170,7 @@ func (m *maas) inDynamicRange(t *testing.T) (string, object) {
 			}
 		}
 	}
-	t.Skip("no IPv4 subnet has a dynamic range")
+	lacks(t, "no IPv4 subnet has a dynamic range")
 	return "", nil
 }
 
@@ -185,7 +186,7 @@ func (m *maas) series(t *testing.T) string {
 			return name
 		}
 	}
-	t.Skip("no Ubuntu image for amd64 is imported")
+	lacks(t, "no Ubuntu image for amd64 is imported")
 	return ""
 }
 
@@ -197,7 +198,7 @@ func (m *maas) architecture(t *testing.T) string {
 			return arch + "/generic"
 		}
 	}
-	t.Skip("no image is imported, so MAAS takes no architecture")
+	lacks(t, "no image is imported, so MAAS takes no architecture")
 	return ""
 }
 

@@ -28,7 +28,7 @@ func TestVMHostsAreGone(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
+			eachWith(t, []need{noVMHosts}, func(t *testing.T, m *maas) {
 				test.call(t, m, "vm-hosts/").refuses(t, http.StatusGone, text)
 			})
 		})
@@ -36,7 +36,7 @@ func TestVMHostsAreGone(t *testing.T) {
 }
 
 func TestGoneVMHostsStillNeedCredentials(t *testing.T) {
-	eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
+	eachWith(t, []need{noVMHosts}, func(t *testing.T, m *maas) {
 		m.do(t, request{method: http.MethodGet, path: "vm-hosts/", anonymous: true}).wants(t, http.StatusUnauthorized)
 	})
 }
@@ -45,7 +45,7 @@ func TestGoneVMHostsStillNeedCredentials(t *testing.T) {
 func TestConstraintsOfVMHostsAreUnknown(t *testing.T) {
 	for _, constraint := range []string{"pod", "not_pod"} {
 		t.Run(constraint, func(t *testing.T) {
-			eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
+			eachWith(t, []need{noVMHosts}, func(t *testing.T, m *maas) {
 				m.get(t, "machines/", constraint, "x").refusesField(t, constraint, "No such constraint.")
 				m.allocate(t, constraint, "x", "dry_run", "true").refusesField(t, constraint, "No such constraint.")
 			})
@@ -55,7 +55,7 @@ func TestConstraintsOfVMHostsAreUnknown(t *testing.T) {
 
 // Where there are no VM hosts to compose on, an allocation that nothing fits ends with a conflict.
 func TestAllocateComposesNothingWithoutVMHosts(t *testing.T) {
-	eachThat(t, withoutVMHosts, func(t *testing.T, m *maas) {
+	eachWith(t, []need{noVMHosts}, func(t *testing.T, m *maas) {
 		before := len(m.machines(t))
 		m.allocate(t, "zone", m.newZone(t).str("name"), "cpu_count", "1").refuses(t, http.StatusConflict)
 		if after := len(m.machines(t)); after != before {
@@ -63,5 +63,3 @@ func TestAllocateComposesNothingWithoutVMHosts(t *testing.T) {
 		}
 	})
 }
-
-func withoutVMHosts(f facts) bool { return !f.vmHosts }

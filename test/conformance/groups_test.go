@@ -25,8 +25,6 @@ func (e entitlement) pairs() []string {
 
 func groupPath(group object) string { return "groups/" + group.id("id") + "/" }
 
-func hasEntitlements(f facts) bool { return f.entitlements }
-
 func (m *maas) newGroup(t *testing.T) object {
 	t.Helper()
 	name := uniqueName()
@@ -61,7 +59,7 @@ func (a *answer) refusesWithout(t *testing.T, name string) {
 }
 
 func TestGroupsCameWithEntitlements(t *testing.T) {
-	eachThat(t, func(f facts) bool { return !f.entitlements }, func(t *testing.T, m *maas) {
+	eachWith(t, []need{noEntitlements}, func(t *testing.T, m *maas) {
 		m.get(t, "groups/").refuses(t, http.StatusNotFound, "Unknown API endpoint: /MAAS/api/2.0/groups/.")
 	})
 }
@@ -69,7 +67,7 @@ func TestGroupsCameWithEntitlements(t *testing.T) {
 // What each call needs in all of MAAS. Who has the entitlement gets another answer than 403: the calls that would change
 // something lack a field, or name what does not exist.
 func TestEntitlementsForAllOfMAAS(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+	eachWith(t, []need{entitlements}, func(t *testing.T, m *maas) {
 		domain, subnet := m.defaultDomain(t), m.subnetWithRoom(t)
 		record := m.newDNSResource(t)
 		calls := map[string]func(*maas) *answer{
@@ -91,7 +89,6 @@ func TestEntitlementsForAllOfMAAS(t *testing.T) {
 			"zones: make":       func(u *maas) *answer { return u.create(t, "zones/") },
 			"pools: make":       func(u *maas) *answer { return u.create(t, "resourcepools/") },
 			"images: make":      func(u *maas) *answer { return u.create(t, "boot-resources/") },
-			"scripts":           func(u *maas) *answer { return u.get(t, "commissioning-scripts/") },
 			"power of machines": func(u *maas) *answer { return u.get(t, "machines/", "op", "power_parameters", "id", "nosuch") },
 			"groups":            func(u *maas) *answer { return u.get(t, "groups/") },
 			"groups: make":      func(u *maas) *answer { return u.create(t, "groups/") },
@@ -103,7 +100,7 @@ func TestEntitlementsForAllOfMAAS(t *testing.T) {
 			},
 			"can_edit_global_entities": {
 				"VLANs", "domains: change", "domains: make", "domains: read", "records: change", "records: find", "records: make",
-				"records: read", "scripts", "subnets: free", "subnets: make", "subnets: read", "subnets: use", "tags: delete",
+				"records: read", "subnets: free", "subnets: make", "subnets: read", "subnets: use", "tags: delete",
 				"tags: make", "tags: tag", "zones: make",
 			},
 			"can_edit_machines":      {"pools: make", "power of machines"},
@@ -131,7 +128,7 @@ func TestEntitlementsForAllOfMAAS(t *testing.T) {
 // How the refusals are worded: who may not do a kind of thing at all learns what is missing, who may not do it to this
 // object does not (check_permission in maasserver/api/support.py, PermissionDenied elsewhere).
 func TestRefusalsNameTheMissingEntitlement(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+	eachWith(t, []need{entitlements}, func(t *testing.T, m *maas) {
 		domain := m.defaultDomain(t)
 		user := m.asMember(t)
 		user.create(t, "dnsresources/", "fqdn", uniqueName()+"."+domain.str("name")).refusesWithout(t, "can_edit_global_entities")
@@ -140,7 +137,6 @@ func TestRefusalsNameTheMissingEntitlement(t *testing.T) {
 		user.get(t, "machines/", "op", "power_parameters").refusesWithout(t, "can_edit_machines")
 		user.get(t, "groups/").refusesWithout(t, "can_view_identities")
 		user.create(t, "groups/", "name", uniqueName()).refusesWithout(t, "can_edit_identities")
-		user.get(t, "commissioning-scripts/").refuses(t, http.StatusForbidden, "User is not allowed access to this API.")
 		user.get(t, "domains/"+domain.id("id")+"/").refusesSilently(t, http.StatusForbidden)
 		user.get(t, "dnsresources/", "fqdn", "nosuch."+domain.str("name")).refusesSilently(t, http.StatusForbidden)
 		user.create(t, "resourcepools/", "name", uniqueName()).refusesSilently(t, http.StatusForbidden)
@@ -149,7 +145,7 @@ func TestRefusalsNameTheMissingEntitlement(t *testing.T) {
 
 // A virtual IP needs no right but to see the domain of its name.
 func TestWhoSeesTheNetworkReservesUnderAName(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+	eachWith(t, []need{entitlements}, func(t *testing.T, m *maas) {
 		subnet, domain := m.subnetWithRoom(t), m.defaultDomain(t).str("name")
 		reserve := func(user *maas) (fqdn string, got *answer) {
 			fqdn, address := uniqueName()+"."+domain, m.freeAddress(t, subnet)
@@ -181,7 +177,7 @@ func (m *maas) inPool(t *testing.T, pool object) object {
 // machine that he names by the permission on it (has_perm in maasserver/auth/local.py), which everybody has on what nobody
 // owns.
 func TestEntitlementsInAPool(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+	eachWith(t, []need{entitlements}, func(t *testing.T, m *maas) {
 		pool, elsewhere := m.newPool(t), m.newPool(t)
 		ids := map[string]string{
 			"free": m.inPool(t, pool).str("system_id"), "elsewhere": m.inPool(t, elsewhere).str("system_id"),
@@ -241,7 +237,7 @@ func TestEntitlementsInAPool(t *testing.T) {
 
 // Who may deploy does not see in lists what he has then, but may use it by its id.
 func TestWhoDeploysKeepsWhatIsHis(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+	eachWith(t, []need{entitlements}, func(t *testing.T, m *maas) {
 		pool := m.newPool(t)
 		machine := m.inPool(t, pool)
 		id := machine.str("system_id")
@@ -263,7 +259,7 @@ func TestWhoDeploysKeepsWhatIsHis(t *testing.T) {
 // Only who may edit the machines of all pools reads how MAAS switches machines (power_parameters of MachinesHandler in
 // maasserver/api/nodes.py).
 func TestPowerParametersOfMachinesNeedAnEntitlementForAllOfMAAS(t *testing.T) {
-	eachThat(t, hasEntitlements, func(t *testing.T, m *maas) {
+	eachWith(t, []need{entitlements}, func(t *testing.T, m *maas) {
 		pool := m.newPool(t)
 		id := m.inPool(t, pool).str("system_id")
 		for name, tt := range map[string]struct {
@@ -288,7 +284,7 @@ func TestPowerParametersOfMachinesNeedAnEntitlementForAllOfMAAS(t *testing.T) {
 // VM hosts go by the pool that they are in, and everybody sees them; only who may edit machines of all pools registers them
 // (_perm_pod in maasserver/auth/local.py, get_pods in maasserver/models/bmc.py).
 func TestEntitlementsForVMHosts(t *testing.T) {
-	eachThat(t, func(f facts) bool { return f.entitlements && f.vmHosts }, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts, entitlements}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		for name, tt := range map[string]struct {
 			given     []entitlement

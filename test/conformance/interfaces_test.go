@@ -23,21 +23,30 @@ func (m *maas) link(t *testing.T, machine object, pairs ...string) *answer {
 }
 
 // giveStaticAddress replaces the links of a VM's interface by a fixed address of the same subnet.
-func (m *maas) giveStaticAddress(t *testing.T, vm object) string {
+func (m *maas) giveStaticAddress(t *testing.T, spare object) string {
 	t.Helper()
-	links := vm.part("boot_interface").objects("links")
+	links := spare.part("boot_interface").objects("links")
 	if len(links) == 0 || links[0].at("subnet") == nil {
-		t.Skip("the VM's interface is on no subnet")
+		lacks(t, "the VM's interface is on no subnet")
 	}
 	subnet := links[0].part("subnet")
 	address := m.freeAddress(t, subnet)
-	linked := m.link(t, vm, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address, "force", "true").object(t)
+	linked := m.link(t, spare, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address, "force", "true").object(t)
 	if got := linked.objects("links"); len(got) != 1 || got[0].str("mode") != "static" || got[0].str("ip_address") != address {
 		t.Errorf("links %v, want the STATIC one with %s alone", got, address)
 	}
-	if got := m.machine(t, vm.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
+	if got := m.machine(t, spare.str("system_id")).strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
 		t.Errorf("addresses %v after linking, want %s at once", got, address)
 	}
+	return address
+}
+
+// linkStatic gives a machine a free address of a subnet.
+func (m *maas) linkStatic(t *testing.T, machine object) string {
+	t.Helper()
+	subnet := m.subnetWithRoom(t)
+	address := m.freeAddress(t, subnet)
+	m.link(t, machine, "mode", "STATIC", "subnet", subnet.id("id"), "ip_address", address, "force", "true").object(t)
 	return address
 }
 
@@ -96,11 +105,11 @@ func TestAutoLinkHasNoAddressYet(t *testing.T) {
 
 // get_best_guess_for_default_gateways in models/node.py.
 func TestGatewayOfASubnetWithoutAnAddressThere(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		machine, subnet := m.newMachine(t), m.subnetWithRoom(t)
 		gateway := subnet.str("gateway_ip")
 		if gateway == "" {
-			t.Skip("the subnet has no gateway")
+			lacks(t, "the subnet has no gateway")
 		}
 		for mode, counts := range map[string]bool{"LINK_UP": m.facts.unconfiguredGateways, "AUTO": true} {
 			m.link(t, machine, "mode", mode, "subnet", subnet.id("id"), "force", "true").object(t)
@@ -186,8 +195,8 @@ func TestLinkInWrongStateConflicts(t *testing.T) {
 
 func TestLinkOfAnAllocatedMachine(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.allocatedVM(t)
-		m.giveStaticAddress(t, vm)
+		spare := m.allocated(t)
+		m.giveStaticAddress(t, spare)
 	})
 }
 

@@ -70,7 +70,7 @@ func TestReserveOfAnAddressInUseIsNotFound(t *testing.T) {
 
 func TestReserveOfAMachinesAddressIsNotFound(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		address := m.giveStaticAddress(t, m.vm(t))
+		address := m.giveStaticAddress(t, m.spare(t))
 		m.op(t, "ipaddresses/", "reserve", "ip", address).
 			refuses(t, http.StatusNotFound, "The IP address "+address+" is already in use.")
 	})
@@ -143,7 +143,7 @@ func TestReleaseOfNoAddressIsABadRequest(t *testing.T) {
 
 func TestReleaseOfAMachinesAddressIsABadRequest(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		address := m.giveStaticAddress(t, m.vm(t))
+		address := m.giveStaticAddress(t, m.spare(t))
 		m.op(t, "ipaddresses/", "release", "ip", address).
 			refuses(t, http.StatusBadRequest, "is not the correct type of address")
 	})

@@ -85,7 +85,7 @@ func TestMachinesAreFoundByPool(t *testing.T) {
 func TestMachinesAreFoundByAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		agent := uniqueName()
-		a, b := m.allocatedVM(t, "agent_name", agent), m.newMachine(t)
+		a, b := m.allocated(t, "agent_name", agent), m.newMachine(t)
 		checkFilters(t, m, a, b, []filterCase{
 			{"agent_name", []string{"agent_name", agent}, []object{a}},
 			{"several agent names", []string{"agent_name", "nobody", "agent_name", agent}, []object{a}},
@@ -98,8 +98,8 @@ func TestMachinesAreFoundByAgentName(t *testing.T) {
 }
 
 func TestMachinesAreFoundByVMHost(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		a, b := m.vm(t), m.newMachine(t)
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		a, b := m.spare(t), m.newMachine(t)
 		host := a.str("pod", "name")
 		checkFilters(t, m, a, b, []filterCase{
 			{"pod", []string{"pod", host}, []object{a}},
@@ -122,7 +122,11 @@ func TestMachinesThatDoNotExistAreNotListed(t *testing.T) {
 func TestEmptyFilterValues(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		machine := m.newMachine(t)
-		for _, filter := range []string{"id", "hostname", "pod"} {
+		filters := []string{"id", "hostname"}
+		if m.facts.vmHosts {
+			filters = append(filters, "pod")
+		}
+		for _, filter := range filters {
 			if got := m.machines(t, filter, ""); len(got) != 0 {
 				t.Errorf("%s=: %d machines, want none", filter, len(got))
 			}
@@ -136,12 +140,12 @@ func TestEmptyFilterValues(t *testing.T) {
 // An empty agent name is a value: a machine that has one is left out until it is released.
 func TestEmptyAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.allocatedVM(t, "agent_name", uniqueName())
-		id := vm.str("system_id")
+		spare := m.allocated(t, "agent_name", uniqueName())
+		id := spare.str("system_id")
 		if got := m.machines(t, "id", id, "agent_name", ""); len(got) != 0 {
 			t.Errorf("%d machines while it has an agent name, want none", len(got))
 		}
-		m.release(t, vm).object(t)
+		m.release(t, spare).object(t)
 		if got := m.machines(t, "id", id, "agent_name", ""); len(got) != 1 {
 			t.Errorf("%d machines after the release, want the one", len(got))
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMachineHasAllKeysOfItsVersion(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		for _, machine := range append(m.machines(t), m.newMachine(t)) {
 			checkShape(t, "machine "+machine.str("system_id"), machine, m.machineShape())
 		}
@@ -16,7 +16,7 @@ func TestMachineHasAllKeysOfItsVersion(t *testing.T) {
 }
 
 func TestMachineHasNoKeysOfOtherVersions(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		checkNoOtherKeys(t, "machine", m.newMachine(t), m.machineShape())
 	})
 }
@@ -106,7 +106,7 @@ func TestMachineStorageIsInMegabytes(t *testing.T) {
 
 func TestMachineDoesNotShowItsAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		machine := m.allocatedVM(t, "agent_name", uniqueName())
+		machine := m.allocated(t, "agent_name", uniqueName())
 		if value, ok := machine["agent_name"]; ok {
 			t.Errorf("agent_name %v is shown", value)
 		}
@@ -126,8 +126,11 @@ func TestFQDNIsHostnameAndDomain(t *testing.T) {
 // none.
 func TestStatusMessageOfAMachineWithoutEvents(t *testing.T) {
 	machines := map[string]func(t *testing.T, m *maas) object{
-		"created":                        func(t *testing.T, m *maas) object { return m.newMachine(t) },
-		"composed without commissioning": func(t *testing.T, m *maas) object { return m.vm(t) },
+		"created": func(t *testing.T, m *maas) object { return m.newMachine(t) },
+		"composed without commissioning": func(t *testing.T, m *maas) object {
+			m.needs(t, vmHosts)
+			return m.spare(t)
+		},
 	}
 	for name, machine := range machines {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +143,7 @@ func TestStatusMessageOfAMachineWithoutEvents(t *testing.T) {
 		})
 	}
 	each(t, func(t *testing.T, m *maas) {
-		broken := m.brokenVM(t)
+		broken := m.broken(t)
 		if broken.str("status_message") == "" || broken["status_action"] != "" {
 			t.Errorf("status_message %v, status_action %v after an event; want a text, and an empty one", broken["status_message"], broken["status_action"])
 		}

@@ -16,8 +16,8 @@ func (m *maas) machineOp(t *testing.T, machine object, op string, pairs ...strin
 
 func TestPowerStateIsQueriedByGET(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		got := m.get(t, machinePath(vm.str("system_id")), "op", "query_power_state").object(t)
+		spare := m.spare(t)
+		got := m.get(t, machinePath(spare.str("system_id")), "op", "query_power_state").object(t)
 		if len(got) != 1 || got.str("state") != "off" {
 			t.Errorf("power state of a new VM: %v, want {state: off}", got)
 		}
@@ -26,25 +26,25 @@ func TestPowerStateIsQueriedByGET(t *testing.T) {
 
 func TestPowerOnOfUnallocatedMachineConflicts(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		m.machineOp(t, m.vm(t), "power_on").refuses(t, http.StatusConflict, "Can't start node: it hasn't been allocated.")
+		m.machineOp(t, m.spare(t), "power_on").refuses(t, http.StatusConflict, "Can't start node: it hasn't been allocated.")
 	})
 }
 
 func TestPowerOffAndOn(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.deployedVM(t)
+		spare := m.deployed(t)
 		for _, state := range []string{"off", "on"} {
-			got := m.machineOp(t, vm, "power_"+state).object(t)
-			if got.str("system_id") != vm.str("system_id") {
-				t.Errorf("power_%s responds %s, want %s", state, got.str("system_id"), vm.str("system_id"))
+			got := m.machineOp(t, spare, "power_"+state).object(t)
+			if got.str("system_id") != spare.str("system_id") {
+				t.Errorf("power_%s responds %s, want %s", state, got.str("system_id"), spare.str("system_id"))
 			}
-			after := m.awaitMachine(t, vm.str("system_id"), state, func(o object) bool {
+			after := m.awaitMachine(t, spare.str("system_id"), state, func(o object) bool {
 				return o.str("power_state") == state
 			})
 			if after.str("status_name") != "Deployed" {
 				t.Errorf("%s when the power is %s, want Deployed", after.str("status_name"), state)
 			}
-			if got := m.get(t, machinePath(vm.str("system_id")), "op", "query_power_state").object(t).str("state"); got != state {
+			if got := m.get(t, machinePath(spare.str("system_id")), "op", "query_power_state").object(t).str("state"); got != state {
 				t.Errorf("the power that is queried is %s, want %s", got, state)
 			}
 		}
@@ -54,25 +54,25 @@ func TestPowerOffAndOn(t *testing.T) {
 // A Deployed machine that is off keeps its addresses: only a machine that is being given back loses them.
 func TestPoweredOffDeployedMachineKeepsItsAddresses(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.deployedVM(t)
-		m.machineOp(t, vm, "power_off", "stop_mode", "soft").object(t)
-		off := m.awaitMachine(t, vm.str("system_id"), "off", func(o object) bool { return o.str("power_state") == "off" })
-		if !slices.Equal(off.strings("ip_addresses"), vm.strings("ip_addresses")) {
-			t.Errorf("addresses %v when off, %v before", off.strings("ip_addresses"), vm.strings("ip_addresses"))
+		spare := m.deployed(t)
+		m.machineOp(t, spare, "power_off", "stop_mode", "soft").object(t)
+		off := m.awaitMachine(t, spare.str("system_id"), "off", func(o object) bool { return o.str("power_state") == "off" })
+		if !slices.Equal(off.strings("ip_addresses"), spare.strings("ip_addresses")) {
+			t.Errorf("addresses %v when off, %v before", off.strings("ip_addresses"), spare.strings("ip_addresses"))
 		}
 	})
 }
 
 func TestAbortOfADeploymentEndsAllocated(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		m.deploy(t, vm).object(t)
-		aborted := m.machineOp(t, vm, "abort", "comment", "conformance")
-		if aborted.status == http.StatusConflict && m.machine(t, vm.str("system_id")).str("status_name") == "Deployed" {
-			t.Skip("this MAAS deploys faster than it can be stopped")
+		spare := m.spare(t)
+		m.deploy(t, spare).object(t)
+		aborted := m.machineOp(t, spare, "abort", "comment", "conformance")
+		if aborted.status == http.StatusConflict && m.machine(t, spare.str("system_id")).str("status_name") == "Deployed" {
+			lacks(t, "this MAAS deploys faster than it can be stopped")
 		}
 		aborted.object(t)
-		allocated := m.awaitStatus(t, vm.str("system_id"), "Allocated")
+		allocated := m.awaitStatus(t, spare.str("system_id"), "Allocated")
 		if allocated.str("owner") != m.me(t) {
 			t.Errorf("owner %v, want %s still", allocated["owner"], m.me(t))
 		}
@@ -84,8 +84,8 @@ func TestAbortInWrongStateConflicts(t *testing.T) {
 		state   string
 		machine func(t *testing.T, m *maas) object
 	}{
-		{"Ready", func(t *testing.T, m *maas) object { return m.vm(t) }},
-		{"Allocated", func(t *testing.T, m *maas) object { return m.allocatedVM(t) }},
+		{"Ready", func(t *testing.T, m *maas) object { return m.spare(t) }},
+		{"Allocated", func(t *testing.T, m *maas) object { return m.allocated(t) }},
 		{"Deployed", func(t *testing.T, m *maas) object { return m.newDeployedMachine(t) }},
 	}
 	for _, test := range tests {
@@ -100,20 +100,20 @@ func TestAbortInWrongStateConflicts(t *testing.T) {
 }
 
 // brokenVM is a VM of ours that was taken and then marked broken.
-func (m *maas) brokenVM(t *testing.T) object {
+func (m *maas) broken(t *testing.T) object {
 	t.Helper()
-	return m.machineOp(t, m.allocatedVM(t), "mark_broken", "comment", "conformance").object(t)
+	return m.machineOp(t, m.allocated(t), "mark_broken", "comment", "conformance").object(t)
 }
 
 func TestMarkBrokenReleasesTheMachine(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		agent := uniqueName()
-		vm := m.allocatedVM(t, "agent_name", agent)
-		got := m.machineOp(t, vm, "mark_broken", "comment", "conformance").object(t)
+		spare := m.allocated(t, "agent_name", agent)
+		got := m.machineOp(t, spare, "mark_broken", "comment", "conformance").object(t)
 		if got.str("status_name") != "Broken" || got.int("status") != 8 {
 			t.Errorf("%s (%d), want Broken (8)", got.str("status_name"), got.int("status"))
 		}
-		after := m.machine(t, vm.str("system_id"))
+		after := m.machine(t, spare.str("system_id"))
 		if after.at("owner") != nil || after.str("status_name") != "Broken" {
 			t.Errorf("%s of %v, want Broken and nobody's", after.str("status_name"), after["owner"])
 		}
@@ -125,7 +125,7 @@ func TestMarkBrokenReleasesTheMachine(t *testing.T) {
 
 func TestBrokenMachineIsNotAllocated(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		m.allocate(t, "system_id", m.brokenVM(t).str("system_id")).refuses(t, http.StatusConflict)
+		m.allocate(t, "system_id", m.broken(t).str("system_id")).refuses(t, http.StatusConflict)
 	})
 }
 

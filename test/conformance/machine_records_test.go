@@ -47,7 +47,7 @@ func TestCreateMachineDeployed(t *testing.T) {
 
 // A machine with the lxd power driver is no VM of a VM host: MAAS knows nothing of it until it commissions it.
 func TestCreateMachineWithTheLXDDriver(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		name := uniqueName()
 		got := m.newMachine(t, "hostname", name, "power_type", "lxd",
 			"power_parameters_power_address", "https://192.0.2.99:8443", "power_parameters_instance_name", name,

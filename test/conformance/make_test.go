@@ -60,27 +60,31 @@ func (m *maas) composeOn(t *testing.T, host object, pairs ...string) *answer {
 	return m.op(t, vmHostPath(host), "compose", pairs...)
 }
 
-// vm is a VM of ours, Ready and without an owner.
-func (m *maas) vm(t *testing.T, pairs ...string) object {
+// spare is a machine that a case may do anything with but delete it, Ready and without an owner: a VM of ours, or a
+// machine of the region where there are no VM hosts. The pairs are those of composing; a case that has some needs VM hosts.
+func (m *maas) spare(t *testing.T, pairs ...string) object {
 	t.Helper()
+	if !m.facts.vmHosts && len(pairs) == 0 {
+		return m.lend(t)
+	}
 	composed := m.composeOn(t, m.vmHostWithRoom(t), pairs...).object(t)
 	return m.machine(t, composed.str("system_id"))
 }
 
-// allocatedVM is a VM of ours, Allocated.
-func (m *maas) allocatedVM(t *testing.T, pairs ...string) object {
+// allocated is a spare machine that is Allocated.
+func (m *maas) allocated(t *testing.T, pairs ...string) object {
 	t.Helper()
-	vm := m.vm(t)
-	pairs = append(pairs, "system_id", vm.str("system_id"))
+	spare := m.spare(t)
+	pairs = append(pairs, "system_id", spare.str("system_id"))
 	return m.op(t, "machines/", "allocate", pairs...).object(t)
 }
 
-// deployedVM is a VM of ours, Deployed and on.
-func (m *maas) deployedVM(t *testing.T, pairs ...string) object {
+// deployed is a spare machine that is Deployed and on.
+func (m *maas) deployed(t *testing.T, pairs ...string) object {
 	t.Helper()
-	vm := m.vm(t)
-	m.deploy(t, vm, pairs...).object(t)
-	return m.awaitStatus(t, vm.str("system_id"), "Deployed")
+	spare := m.spare(t)
+	m.deploy(t, spare, pairs...).object(t)
+	return m.awaitStatus(t, spare.str("system_id"), "Deployed")
 }
 
 // deploy asks for a deployment, of an image that the region has unless the pairs name one.
@@ -93,24 +97,8 @@ func (m *maas) deploy(t *testing.T, machine object, pairs ...string) *answer {
 // borrow allocates a Ready machine of the region, and gives it back when the case ends.
 func (m *maas) borrow(t *testing.T, pairs ...string) object {
 	t.Helper()
-	found := m.readyBareMetal(t)
-	systemID := found.str("system_id")
-	allocated := m.op(t, "machines/", "allocate", append(pairs, "system_id", systemID)...).object(t)
-	t.Cleanup(func() { m.giveBack(t, systemID) })
-	return allocated
-}
-
-// giveBack releases a borrowed machine, whatever became of it, and waits until it is Ready.
-func (m *maas) giveBack(t *testing.T, systemID string) {
-	machine := m.machine(t, systemID)
-	if machine.flag("locked") {
-		m.op(t, machinePath(systemID), "unlock").object(t)
-	}
-	if machine.str("status_name") == "Broken" && machine.at("owner") == nil {
-		m.op(t, machinePath(systemID), "mark_fixed").object(t)
-	}
-	m.op(t, machinePath(systemID), "release", "comment", "the conformance case has ended").object(t)
-	m.awaitStatus(t, systemID, "Ready")
+	systemID := m.lend(t).str("system_id")
+	return m.op(t, "machines/", "allocate", append(pairs, "system_id", systemID)...).object(t)
 }
 
 // awaitStatus waits until the machine has the status, and fails at once in a state that it can't leave.
@@ -124,7 +112,7 @@ func (m *maas) awaitStatus(t *testing.T, systemID, status string) object {
 func (m *maas) awaitMachine(t *testing.T, systemID, what string, condition func(object) bool) object {
 	t.Helper()
 	if _, inVain := m.stuck.Load(what); inVain {
-		t.Skipf("an earlier case waited %v for a machine to be %s", m.deadline, what)
+		lacks(t, "an earlier case waited %v for a machine to be %s", m.deadline, what)
 	}
 	var machine object
 	done, saw := m.awaited(func() (bool, string) {

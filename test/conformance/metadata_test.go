@@ -73,11 +73,11 @@ func (m *maas) metadata(t *testing.T, key apiKey, path string) *answer {
 func TestMachineReadsItsMetadataAndItsUserData(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		const userData = "#cloud-config\nruncmd: [true]\n"
-		vm := m.deployedVM(t, "user_data", base64.StdEncoding.EncodeToString([]byte(userData)))
-		key := m.nodeKey(t, vm)
+		spare := m.deployed(t, "user_data", base64.StdEncoding.EncodeToString([]byte(userData)))
+		key := m.nodeKey(t, spare)
 		for path, want := range map[string]string{
-			"2012-03-01/meta-data/instance-id":    vm.str("system_id"),
-			"2012-03-01/meta-data/local-hostname": vm.str("fqdn"),
+			"2012-03-01/meta-data/instance-id":    spare.str("system_id"),
+			"2012-03-01/meta-data/local-hostname": spare.str("fqdn"),
 			"2012-03-01/user-data":                userData,
 			"latest/user-data":                    userData,
 		} {
@@ -109,12 +109,12 @@ func TestPowerOnForgetsTheUserData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, m *maas) {
 				const path = "2012-03-01/user-data"
-				vm := m.deployedVM(t, "ephemeral_deploy", strconv.FormatBool(inMemory),
+				spare := m.deployed(t, "ephemeral_deploy", strconv.FormatBool(inMemory),
 					"user_data", base64.StdEncoding.EncodeToString([]byte("#cloud-config\n{}\n")))
-				id, key := vm.str("system_id"), m.nodeKey(t, vm)
+				id, key := spare.str("system_id"), m.nodeKey(t, spare)
 				m.metadata(t, key, path).wants(t, http.StatusOK)
 				for _, state := range []string{"off", "on"} {
-					m.machineOp(t, vm, "power_"+state).object(t)
+					m.machineOp(t, spare, "power_"+state).object(t)
 					m.awaitMachine(t, id, state, func(o object) bool { return o.str("power_state") == state })
 				}
 				m.metadata(t, key, path).wants(t, http.StatusNotFound)
@@ -131,16 +131,16 @@ func TestPowerOnForgetsTheUserData(t *testing.T) {
 func TestOnlyAMachinesOwnKeyOpensItsMetadata(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		const path = "2012-03-01/meta-data/instance-id"
-		vm := m.deployedVM(t)
-		key := m.nodeKey(t, vm)
+		spare := m.deployed(t)
+		key := m.nodeKey(t, spare)
 		m.metadata(t, key, path).wants(t, http.StatusOK)
 		m.metadata(t, m.key, path).refuses(t, http.StatusForbidden, "Not authenticated as a known node.")
 		m.metadata(t, apiKey{key.consumer, key.token, "wrong"}, path).wants(t, http.StatusUnauthorized)
 		anonymous := m.do(t, request{method: http.MethodGet, path: path, metadata: true, anonymous: true}).wants(t, http.StatusOK)
-		if string(anonymous.body) == vm.str("system_id") {
+		if string(anonymous.body) == spare.str("system_id") {
 			t.Error("without a key, a machine's id is shown")
 		}
-		m.release(t, vm).ok(t)
+		m.release(t, spare).ok(t)
 		m.await(t, "the key of a machine without an owner to be refused", func() (bool, string) {
 			got := m.metadata(t, key, path)
 			return got.status == http.StatusUnauthorized, string(got.body)
@@ -151,13 +151,13 @@ func TestOnlyAMachinesOwnKeyOpensItsMetadata(t *testing.T) {
 // maasserver/preseed_network.py: InterfaceConfiguration.
 func TestInstallerConfiguresTheMachinesInterfaces(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		nic := vm.objects("interface_set")[0]
-		m.op(t, "machines/", "allocate", "system_id", vm.str("system_id")).object(t)
-		bridge := m.makeNIC(t, vm, "create_bridge", "name", "br0", "parents", nic.id("id"), "bridge_fd", "4").object(t)
-		m.deploy(t, vm).object(t)
-		m.awaitStatus(t, vm.str("system_id"), "Deployed")
-		got := m.installed(t, vm).Network
+		spare := m.spare(t)
+		nic := spare.objects("interface_set")[0]
+		m.op(t, "machines/", "allocate", "system_id", spare.str("system_id")).object(t)
+		bridge := m.makeNIC(t, spare, "create_bridge", "name", "br0", "parents", nic.id("id"), "bridge_fd", "4").object(t)
+		m.deploy(t, spare).object(t)
+		m.awaitStatus(t, spare.str("system_id"), "Deployed")
+		got := m.installed(t, spare).Network
 		card := got.Ethernets[nic.str("name")]
 		if got.Version != 2 || card.Match.MACAddress != nic.str("mac_address") || card.SetName != nic.str("name") {
 			t.Errorf("version %d, the card is %+v", got.Version, card)
@@ -169,7 +169,7 @@ func TestInstallerConfiguresTheMachinesInterfaces(t *testing.T) {
 		if made.Parameters["forward-delay"] != float64(4) || made.Parameters["stp"] != false {
 			t.Errorf("the bridge's parameters are %v", made.Parameters)
 		}
-		addresses := m.machine(t, vm.str("system_id")).strings("ip_addresses")
+		addresses := m.machine(t, spare.str("system_id")).strings("ip_addresses")
 		if len(made.Addresses) != 1 || len(addresses) != 1 || !strings.HasPrefix(made.Addresses[0], addresses[0]+"/") {
 			t.Errorf("the bridge has the addresses %v, the machine in MAAS %v", made.Addresses, addresses)
 		}

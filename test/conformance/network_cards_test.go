@@ -16,6 +16,7 @@ type network struct{ cidr, vlan, first string }
 // twoNetworks finds a VM host that is on two VLANs; machines can boot on the first of the two.
 func (m *maas) twoNetworks(t *testing.T) (host object, boot, other network) {
 	t.Helper()
+	m.needs(t, vmHosts)
 	subnets := m.get(t, "subnets/").list(t)
 	firstOn := func(vlan string) string {
 		return find(subnets, func(o object) bool { return o.id("vlan", "id") == vlan }).str("cidr")
@@ -43,7 +44,7 @@ func (m *maas) twoNetworks(t *testing.T) (host object, boot, other network) {
 			return host, boot, other
 		}
 	}
-	t.Skip("no VM host with room is on two VLANs, one of them with MAAS's DHCP")
+	lacks(t, "no VM host with room is on two VLANs, one of them with MAAS's DHCP")
 	return nil, boot, other
 }
 
@@ -78,10 +79,10 @@ func checkOnVLAN(t *testing.T, iface object, want network) {
 func TestComposedInterfacesAreNamedByTheirLabelsAndLinked(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)
-		vm := m.onTwoNetworks(t, host, "eth0:subnet_cidr="+boot.cidr, "eth1:subnet_cidr="+other.cidr)
-		checkOnVLAN(t, interfaceNamed(t, vm, "eth0"), boot)
-		checkOnVLAN(t, interfaceNamed(t, vm, "eth1"), other)
-		if got := vm.str("boot_interface", "name"); got != "eth0" {
+		spare := m.onTwoNetworks(t, host, "eth0:subnet_cidr="+boot.cidr, "eth1:subnet_cidr="+other.cidr)
+		checkOnVLAN(t, interfaceNamed(t, spare, "eth0"), boot)
+		checkOnVLAN(t, interfaceNamed(t, spare, "eth1"), other)
+		if got := spare.str("boot_interface", "name"); got != "eth0" {
 			t.Errorf("it boots from %s, want eth0", got)
 		}
 	})
@@ -91,9 +92,9 @@ func TestComposedInterfacesAreNamedByTheirLabelsAndLinked(t *testing.T) {
 func TestComposedInterfacesOutOfOrderAreMixedUp(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)
-		vm := m.onTwoNetworks(t, host, "eth1:subnet_cidr="+boot.cidr, "eth0:subnet_cidr="+other.cidr)
-		checkOnVLAN(t, interfaceNamed(t, vm, "eth1"), other)
-		checkOnVLAN(t, interfaceNamed(t, vm, "eth0"), boot)
+		spare := m.onTwoNetworks(t, host, "eth1:subnet_cidr="+boot.cidr, "eth0:subnet_cidr="+other.cidr)
+		checkOnVLAN(t, interfaceNamed(t, spare, "eth1"), other)
+		checkOnVLAN(t, interfaceNamed(t, spare, "eth0"), boot)
 	})
 }
 
@@ -101,8 +102,8 @@ func TestComposedInterfacesOutOfOrderAreMixedUp(t *testing.T) {
 func TestCommissioningKeepsTheInterfacesThatWereAskedFor(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)
-		vm := m.onTwoNetworks(t, host, "eth0:subnet_cidr="+boot.cidr, "eth1:subnet_cidr="+other.cidr, "skip_commissioning", "false")
-		ready := m.awaitMachine(t, vm.str("system_id"), "Ready and off", func(o object) bool {
+		spare := m.onTwoNetworks(t, host, "eth0:subnet_cidr="+boot.cidr, "eth1:subnet_cidr="+other.cidr, "skip_commissioning", "false")
+		ready := m.awaitMachine(t, spare.str("system_id"), "Ready and off", func(o object) bool {
 			return o.str("status_name") == "Ready" && o.str("power_state") == "off"
 		})
 		checkOnVLAN(t, interfaceNamed(t, ready, "eth0"), boot)
@@ -112,14 +113,14 @@ func TestCommissioningKeepsTheInterfacesThatWereAskedFor(t *testing.T) {
 
 func TestDHCPLinkIsMadeOnce(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		subnet := vm.part("boot_interface").objects("links")[0].part("subnet")
-		got := m.link(t, vm, "mode", "DHCP", "subnet", subnet.id("id"), "force", "true").object(t)
+		spare := m.spare(t)
+		subnet := spare.part("boot_interface").objects("links")[0].part("subnet")
+		got := m.link(t, spare, "mode", "DHCP", "subnet", subnet.id("id"), "force", "true").object(t)
 		if links := got.objects("links"); len(links) != 1 || links[0].str("mode") != "dhcp" || links[0].id("subnet", "id") != subnet.id("id") {
 			t.Errorf("links %v, want one in DHCP mode on %s", links, subnet.str("cidr"))
 		}
 		for _, force := range []string{"true", "false"} {
-			m.link(t, vm, "mode", "DHCP", "subnet", subnet.id("id"), "force", force).
+			m.link(t, spare, "mode", "DHCP", "subnet", subnet.id("id"), "force", force).
 				refusesField(t, "mode", "Interface is already set to DHCP from '"+label(subnet)+"'.")
 		}
 	})
@@ -132,10 +133,10 @@ func label(subnet object) string {
 
 func TestLinkUpNeedsForceToReplaceOtherLinks(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		m.giveStaticAddress(t, vm)
-		m.link(t, vm, "mode", "LINK_UP").refusesField(t, "mode", "Cannot configure interface to link up")
-		got := m.link(t, vm, "mode", "LINK_UP", "force", "true").object(t)
+		spare := m.spare(t)
+		m.giveStaticAddress(t, spare)
+		m.link(t, spare, "mode", "LINK_UP").refusesField(t, "mode", "Cannot configure interface to link up")
+		got := m.link(t, spare, "mode", "LINK_UP", "force", "true").object(t)
 		if links := got.objects("links"); len(links) != 1 || links[0].str("mode") != "link_up" || links[0].at("ip_address") != nil {
 			t.Errorf("links %v, want the LINK_UP one alone", links)
 		}
@@ -145,12 +146,12 @@ func TestLinkUpNeedsForceToReplaceOtherLinks(t *testing.T) {
 // _link_subnet_link_up and _link_subnet_dhcp in models/interface.py accept a subnet, and don't need one.
 func TestLinksWithoutAddressKeepTheSubnetThatTheyAreGiven(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		subnet, vlan := vm.part("boot_interface").objects("links")[0].part("subnet"), vm.id("boot_interface", "vlan", "id")
+		spare := m.spare(t)
+		subnet, vlan := spare.part("boot_interface").objects("links")[0].part("subnet"), spare.id("boot_interface", "vlan", "id")
 		for _, mode := range []string{"LINK_UP", "DHCP"} {
 			for what, pairs := range map[string][]string{"with": {"subnet", subnet.id("id")}, "without": nil} {
-				m.link(t, vm, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
-				got := m.link(t, vm, append(pairs, "mode", mode, "force", "true")...).object(t)
+				m.link(t, spare, "mode", "AUTO", "subnet", subnet.id("id"), "force", "true").object(t)
+				got := m.link(t, spare, append(pairs, "mode", mode, "force", "true")...).object(t)
 				links := got.objects("links")
 				if len(links) != 1 || links[0].str("mode") != strings.ToLower(mode) || links[0].at("ip_address") != nil {
 					t.Fatalf("%s %s a subnet: links %v, want one without address", mode, what, links)
@@ -175,11 +176,11 @@ func TestStaticLinkOfTheOtherFamilyLeavesTheRest(t *testing.T) {
 			return err == nil && prefix.Addr().Is6() && o.id("vlan", "id") == other.vlan
 		})
 		if second == nil {
-			t.Skip("no IPv6 subnet shares a VLAN with an IPv4 one")
+			lacks(t, "no IPv6 subnet shares a VLAN with an IPv4 one")
 		}
-		vm := m.onTwoNetworks(t, host, "eth0:subnet_cidr="+boot.cidr, "eth1:subnet_cidr="+other.cidr)
-		iface := interfaceNamed(t, vm, "eth1")
-		path := "nodes/" + vm.str("system_id") + "/interfaces/" + iface.id("id") + "/"
+		spare := m.onTwoNetworks(t, host, "eth0:subnet_cidr="+boot.cidr, "eth1:subnet_cidr="+other.cidr)
+		iface := interfaceNamed(t, spare, "eth1")
+		path := "nodes/" + spare.str("system_id") + "/interfaces/" + iface.id("id") + "/"
 		address := netip.MustParsePrefix(second.str("cidr")).Addr().Next().String()
 		got := m.op(t, path, "link_subnet", "mode", "STATIC", "subnet", second.id("id"), "ip_address", address).object(t)
 		links := got.objects("links")
@@ -198,12 +199,12 @@ func TestStaticLinkOfTheOtherFamilyLeavesTheRest(t *testing.T) {
 func TestLinkToAnotherVLANNeedsForce(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host, boot, other := m.twoNetworks(t)
-		vm := m.machine(t, m.composeOn(t, host, "interfaces", "eth0:subnet_cidr="+boot.cidr).object(t).str("system_id"))
-		m.link(t, vm, "mode", "AUTO", "subnet", other.cidr).refusesField(t, "subnet",
+		spare := m.machine(t, m.composeOn(t, host, "interfaces", "eth0:subnet_cidr="+boot.cidr).object(t).str("system_id"))
+		m.link(t, spare, "mode", "AUTO", "subnet", other.cidr).refusesField(t, "subnet",
 			"Select a valid choice. That choice is not one of the available choices.", "This field is required.")
 		id := find(m.get(t, "subnets/").list(t), func(o object) bool { return o.str("cidr") == other.cidr }).id("id")
-		m.link(t, vm, "mode", "AUTO", "subnet", id).refusesField(t, "subnet", "None found with id="+id+".", "This field is required.")
-		got := m.link(t, vm, "mode", "AUTO", "subnet", other.cidr, "force", "true").object(t)
+		m.link(t, spare, "mode", "AUTO", "subnet", id).refusesField(t, "subnet", "None found with id="+id+".", "This field is required.")
+		got := m.link(t, spare, "mode", "AUTO", "subnet", other.cidr, "force", "true").object(t)
 		if got.id("vlan", "id") != other.vlan {
 			t.Errorf("on VLAN %s, want %s", got.id("vlan", "id"), other.vlan)
 		}

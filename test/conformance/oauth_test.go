@@ -26,7 +26,7 @@ func (a *answer) refusesSignature(t *testing.T, parts ...string) {
 }
 
 func TestSignedRequestIsTheKeysUser(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		if name := m.signed(t, m.key.sign()).object(t).str("username"); name == "" {
 			t.Error("whoami has no username")
 		}
@@ -36,7 +36,7 @@ func TestSignedRequestIsTheKeysUser(t *testing.T) {
 func TestRequestWithoutCredentialsIsForbidden(t *testing.T) {
 	for _, path := range []string{"users/?op=whoami", "zones/", "dnsresources/", "subnets/"} {
 		t.Run(path, func(t *testing.T) {
-			eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+			each(t, func(t *testing.T, m *maas) {
 				m.do(t, request{method: http.MethodGet, path: path, anonymous: true}).
 					refuses(t, http.StatusUnauthorized, "Forbidden")
 			})
@@ -45,28 +45,28 @@ func TestRequestWithoutCredentialsIsForbidden(t *testing.T) {
 }
 
 func TestUnknownConsumerIsUnauthorized(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		m.signed(t, m.key.sign().with("oauth_consumer_key", "nosuch"+randomHex(4))).
 			refusesSignature(t, "Authorization Error: Invalid API key.")
 	})
 }
 
 func TestUnknownTokenIsUnauthorized(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		m.signed(t, m.key.sign().with("oauth_token", "zzz")).
 			refusesSignature(t, "Invalid access token: zzz")
 	})
 }
 
 func TestWrongSecretIsUnauthorized(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		m.signed(t, m.key.sign().with("oauth_signature", "&wrong")).
 			refusesSignature(t, "Invalid signature. Expected signature base string:")
 	})
 }
 
 func TestNonceCannotBeUsedTwice(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		parameters := m.key.sign()
 		m.signed(t, parameters).ok(t)
 		m.signed(t, parameters).refusesSignature(t, "Nonce already used: "+parameters["oauth_nonce"])
@@ -74,7 +74,7 @@ func TestNonceCannotBeUsedTwice(t *testing.T) {
 }
 
 func TestOldTimestampIsUnauthorized(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		old := strconv.FormatInt(time.Now().Add(-400*time.Second).Unix(), 10)
 		m.signed(t, m.key.sign().with("oauth_timestamp", old)).
 			refusesSignature(t, "Expired timestamp: given "+old, "greater difference than threshold 300")
@@ -82,7 +82,7 @@ func TestOldTimestampIsUnauthorized(t *testing.T) {
 }
 
 func TestFutureTimestampPasses(t *testing.T) {
-	eachThat(t, anyVersion, func(t *testing.T, m *maas) {
+	each(t, func(t *testing.T, m *maas) {
 		future := strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)
 		m.signed(t, m.key.sign().with("oauth_timestamp", future)).ok(t)
 	})

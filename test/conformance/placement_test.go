@@ -14,7 +14,7 @@ func TestComposeOnAnInterfaceOfTheHostsMachine(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		if host.str("host", "system_id") == "" {
-			t.Skipf("VM host %s is on no machine", host.str("name"))
+			lacks(t, "VM host %s is on no machine", host.str("name"))
 		}
 		machine := m.machine(t, host.str("host", "system_id"))
 		if got := machine.str("status_name"); got != "Deployed" {
@@ -22,12 +22,12 @@ func TestComposeOnAnInterfaceOfTheHostsMachine(t *testing.T) {
 		}
 		bootable := find(machine.objects("interface_set"), func(o object) bool { return o.flag("vlan", "dhcp_on") && len(o.objects("links")) > 0 })
 		if bootable == nil {
-			t.Skipf("VM host %s is on no VLAN with MAAS's DHCP", host.str("name"))
+			lacks(t, "VM host %s is on no VLAN with MAAS's DHCP", host.str("name"))
 		}
 		composed := m.composeOn(t, host, "interfaces", "eth0:name="+bootable.str("name")).object(t)
-		vm := m.machine(t, composed.str("system_id"))
-		if vm.id("boot_interface", "vlan", "id") != bootable.id("vlan", "id") {
-			t.Errorf("on VLAN %s, want %s", vm.id("boot_interface", "vlan", "id"), bootable.id("vlan", "id"))
+		spare := m.machine(t, composed.str("system_id"))
+		if spare.id("boot_interface", "vlan", "id") != bootable.id("vlan", "id") {
+			t.Errorf("on VLAN %s, want %s", spare.id("boot_interface", "vlan", "id"), bootable.id("vlan", "id"))
 		}
 		m.composeOn(t, host, "interfaces", "eth0:name="+bootable.str("name")+";eth1:subnet_cidr=192.0.2.0/29").
 			refuses(t, http.StatusBadRequest, "This pod does not match the specified networks.")
@@ -37,17 +37,18 @@ func TestComposeOnAnInterfaceOfTheHostsMachine(t *testing.T) {
 // What a machine made from a template will be like is read from those that are there.
 func TestMachineDescribesItself(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		tag := m.newTag(t, vm)
-		machine := m.machine(t, vm.str("system_id"))
+		spare := m.spare(t)
+		tag := m.newTag(t, spare)
+		machine := m.machine(t, spare.str("system_id"))
 		if architecture, subarchitecture, _ := strings.Cut(machine.str("architecture"), "/"); architecture == "" || subarchitecture == "" {
 			t.Errorf("architecture is %q, want two parts", machine.str("architecture"))
 		}
 		if got := machine.strings("tag_names"); !slices.Contains(got, tag) {
 			t.Errorf("tag_names are %v, without %s", got, tag)
 		}
-		if got := machine.int("boot_disk", "size"); got != vmDiskGB*1_000_000_000 {
-			t.Errorf("boot_disk has %d bytes, want %d GB", got, vmDiskGB)
+		got := machine.int("boot_disk", "size")
+		if m.facts.vmHosts && got != vmDiskGB*1_000_000_000 || got <= 0 {
+			t.Errorf("boot_disk has %d bytes, a VM's is to have %d GB", got, vmDiskGB)
 		}
 	})
 }

@@ -16,8 +16,8 @@ func (m *maas) release(t *testing.T, machine object, pairs ...string) *answer {
 
 func TestReleaseOfReadyMachineChangesNothing(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		got := m.release(t, vm, "comment", "conformance").object(t)
+		spare := m.spare(t)
+		got := m.release(t, spare, "comment", "conformance").object(t)
 		if got.str("status_name") != "Ready" {
 			t.Errorf("%s after the release of a Ready machine, want Ready", got.str("status_name"))
 		}
@@ -34,19 +34,19 @@ func TestReleaseInWrongStateConflicts(t *testing.T) {
 // What a machine does at a user's request must end before it can be released.
 func TestReleaseInRescueModeConflicts(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		id := vm.str("system_id")
-		m.machineOp(t, vm, "rescue_mode").object(t)
+		spare := m.spare(t)
+		id := spare.str("system_id")
+		m.machineOp(t, spare, "rescue_mode").object(t)
 		m.awaitStatus(t, id, "Rescue mode")
-		m.release(t, vm).refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Rescue mode').")
-		exiting := m.machineOp(t, vm, "exit_rescue_mode").object(t)
+		m.release(t, spare).refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Rescue mode').")
+		exiting := m.machineOp(t, spare, "exit_rescue_mode").object(t)
 		if status := exiting.str("status_name"); status != "Exiting rescue mode" && status != "Ready" {
 			t.Errorf("%s, want Exiting rescue mode", status)
 		}
 		if ready := m.awaitStatus(t, id, "Ready"); ready.at("owner") != nil {
 			t.Errorf("owner %v, want nobody", ready["owner"])
 		}
-		m.machineOp(t, vm, "exit_rescue_mode").refuses(t, http.StatusConflict)
+		m.machineOp(t, spare, "exit_rescue_mode").refuses(t, http.StatusConflict)
 	})
 }
 
@@ -54,22 +54,22 @@ func TestReleaseInRescueModeConflicts(t *testing.T) {
 func TestReleaseWhileTestedConflictsUntilTheTestIsAborted(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		agent := uniqueName()
-		vm := m.deployedVM(t, "agent_name", agent)
-		m.machineOp(t, vm, "test").object(t)
-		refused := m.release(t, vm)
+		spare := m.deployed(t, "agent_name", agent)
+		m.machineOp(t, spare, "test").object(t)
+		refused := m.release(t, spare)
 		if refused.status == http.StatusOK {
-			t.Skip("this MAAS tests faster than it can be stopped")
+			lacks(t, "this MAAS tests faster than it can be stopped")
 		}
 		refused.refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Testing').")
-		m.machineOp(t, vm, "abort", "comment", "conformance").object(t)
-		aborted := m.awaitStatus(t, vm.str("system_id"), "Deployed")
+		m.machineOp(t, spare, "abort", "comment", "conformance").object(t)
+		aborted := m.awaitStatus(t, spare.str("system_id"), "Deployed")
 		if aborted.str("owner") != m.me(t) {
 			t.Errorf("owner %v, want %s still", aborted["owner"], m.me(t))
 		}
-		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
-			t.Errorf("machines of the agent name after the test: %v, want %s", found, vm.str("system_id"))
+		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{spare})) {
+			t.Errorf("machines of the agent name after the test: %v, want %s", found, spare.str("system_id"))
 		}
-		m.release(t, vm).object(t)
+		m.release(t, spare).object(t)
 	})
 }
 
@@ -85,21 +85,21 @@ func TestReleaseOfAMachineThatIsOffIsDoneAtOnce(t *testing.T) {
 
 // MAAS makes only machines Ready that passed commissioning; others become New.
 func TestReleaseOfAnUncommissionedMachineEndsNew(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.allocatedVM(t)
-		m.release(t, vm).object(t)
-		m.awaitStatus(t, vm.str("system_id"), "New")
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) { // A VM is Ready without that.
+		spare := m.allocated(t)
+		m.release(t, spare).object(t)
+		m.awaitStatus(t, spare.str("system_id"), "New")
 	})
 }
 
 func TestReleaseClearsTheAgentName(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		agent := uniqueName()
-		vm := m.deployedVM(t, "agent_name", agent)
+		spare := m.deployed(t, "agent_name", agent)
 		if len(m.machines(t, "agent_name", agent)) != 1 {
 			t.Fatalf("the deployed machine does not carry the agent name")
 		}
-		m.release(t, vm).object(t)
+		m.release(t, spare).object(t)
 		if found := m.machines(t, "agent_name", agent); len(found) != 0 {
 			t.Errorf("%v still carry the agent name right after the release", systemIDs(found))
 		}
@@ -116,7 +116,7 @@ func TestReleaseOfAMachineThatCannotBeSwitchedOffLeavesItToItsOwner(t *testing.T
 			"power_parameters_power_address", "https://192.0.2.99:8443", "power_parameters_instance_name", name)
 		id, agent := machine.str("system_id"), uniqueName()
 		if machine.str("power_state") == "off" {
-			t.Skip("this MAAS takes for off what it cannot ask")
+			lacks(t, "this MAAS takes for off what it cannot ask")
 		}
 		m.machineOp(t, machine, "set_workload_annotations", "owner", agent).object(t)
 		if got := m.release(t, machine); got.status < http.StatusInternalServerError {
@@ -131,11 +131,11 @@ func TestReleaseOfAMachineThatCannotBeSwitchedOffLeavesItToItsOwner(t *testing.T
 
 func TestReleaseGivesBackAutoAddresses(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.deployedVM(t)
-		m.release(t, vm).object(t)
-		released := m.awaitMachine(t, vm.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
+		spare := m.deployed(t)
+		m.release(t, spare).object(t)
+		released := m.awaitMachine(t, spare.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
 		if got := released.strings("ip_addresses"); len(got) != 0 {
-			t.Errorf("addresses %v after the release, had %v", got, vm.strings("ip_addresses"))
+			t.Errorf("addresses %v after the release, had %v", got, spare.strings("ip_addresses"))
 		}
 		if power := released.str("power_state"); power != "off" {
 			t.Errorf("power %s after the release, want off", power)
@@ -145,11 +145,11 @@ func TestReleaseGivesBackAutoAddresses(t *testing.T) {
 
 func TestReleaseKeepsStaticAddresses(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		address := m.giveStaticAddress(t, vm)
-		m.allocate(t, "system_id", vm.str("system_id")).object(t)
-		m.release(t, vm).object(t)
-		released := m.awaitMachine(t, vm.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
+		spare := m.spare(t)
+		address := m.giveStaticAddress(t, spare)
+		m.allocate(t, "system_id", spare.str("system_id")).object(t)
+		m.release(t, spare).object(t)
+		released := m.awaitMachine(t, spare.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
 		if got := released.strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
 			t.Errorf("addresses %v after the release, want %s", got, address)
 		}
@@ -163,7 +163,7 @@ func (m *maas) skipWhereAllIsErased(t *testing.T) {
 	var always bool
 	m.get(t, "maas/?op=get_config&name=enable_disk_erasing_on_release").ok(t).into(t, &always)
 	if always {
-		t.Skip("the settings of this MAAS have all disks erased")
+		lacks(t, "the settings of this MAAS have all disks erased")
 	}
 }
 
@@ -176,16 +176,16 @@ func TestReleaseWithEraseIsDiskErasingFirst(t *testing.T) {
 			each(t, func(t *testing.T, m *maas) {
 				m.skipWhereAllIsErased(t)
 				agent := uniqueName()
-				vm := m.deployedVM(t, "agent_name", agent)
-				erasing := m.release(t, vm, append(flags, "erase", "true", "comment", "conformance")...).object(t)
+				spare := m.deployed(t, "agent_name", agent)
+				erasing := m.release(t, spare, append(flags, "erase", "true", "comment", "conformance")...).object(t)
 				if erasing.str("status_name") != "Disk erasing" || erasing.int("status") != 14 || erasing.str("owner") != m.me(t) {
 					t.Errorf("%s (%d) of %v, want Disk erasing (14), mine still",
 						erasing.str("status_name"), erasing.int("status"), erasing["owner"])
 				}
-				if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
-					t.Errorf("machines of the agent name while disks are erased: %v, want %s", found, vm.str("system_id"))
+				if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{spare})) {
+					t.Errorf("machines of the agent name while disks are erased: %v, want %s", found, spare.str("system_id"))
 				}
-				released := m.awaitMachine(t, vm.str("system_id"), "erased and released", func(o object) bool { return o.at("owner") == nil })
+				released := m.awaitMachine(t, spare.str("system_id"), "erased and released", func(o object) bool { return o.at("owner") == nil })
 				if power := released.str("power_state"); power != "off" {
 					t.Errorf("power %s after the release, want off", power)
 				}
@@ -197,8 +197,8 @@ func TestReleaseWithEraseIsDiskErasingFirst(t *testing.T) {
 func TestReleaseWithoutEraseDoesNotErase(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.skipWhereAllIsErased(t)
-		vm := m.deployedVM(t)
-		if got := m.release(t, vm, "erase", "false", "quick_erase", "false", "secure_erase", "false").object(t); got.str("status_name") == "Disk erasing" {
+		spare := m.deployed(t)
+		if got := m.release(t, spare, "erase", "false", "quick_erase", "false", "secure_erase", "false").object(t); got.str("status_name") == "Disk erasing" {
 			t.Error("Disk erasing after a release that does not ask for it")
 		}
 	})
@@ -207,9 +207,9 @@ func TestReleaseWithoutEraseDoesNotErase(t *testing.T) {
 func TestReleaseWhileDisksAreErasedConflicts(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.skipWhereAllIsErased(t)
-		vm := m.deployedVM(t)
-		m.release(t, vm, "erase", "true", "quick_erase", "false", "secure_erase", "false").object(t)
-		m.release(t, vm).refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Disk erasing').")
+		spare := m.deployed(t)
+		m.release(t, spare, "erase", "true", "quick_erase", "false", "secure_erase", "false").object(t)
+		m.release(t, spare).refuses(t, http.StatusConflict, "Machine cannot be released in its current state ('Disk erasing').")
 	})
 }
 
@@ -219,24 +219,24 @@ func TestReleaseAfterErasingFailed(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		m.skipWhereAllIsErased(t)
 		agent := uniqueName()
-		vm := m.deployedVM(t, "agent_name", agent)
-		m.release(t, vm, "erase", "true", "quick_erase", "false", "secure_erase", "false").object(t)
-		m.machineOp(t, vm, "abort").object(t)
-		failed := m.awaitStatus(t, vm.str("system_id"), "Failed disk erasing")
+		spare := m.deployed(t, "agent_name", agent)
+		m.release(t, spare, "erase", "true", "quick_erase", "false", "secure_erase", "false").object(t)
+		m.machineOp(t, spare, "abort").object(t)
+		failed := m.awaitStatus(t, spare.str("system_id"), "Failed disk erasing")
 		if failed.int("status") != 15 || failed.str("owner") != m.me(t) {
 			t.Errorf("status %d of %v, want 15, mine still", failed.int("status"), failed["owner"])
 		}
-		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{vm})) {
-			t.Errorf("machines of the agent name after erasing failed: %v, want %s", found, vm.str("system_id"))
+		if found := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(found, systemIDs([]object{spare})) {
+			t.Errorf("machines of the agent name after erasing failed: %v, want %s", found, spare.str("system_id"))
 		}
-		m.release(t, vm).object(t)
-		m.awaitMachine(t, vm.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
+		m.release(t, spare).object(t)
+		m.awaitMachine(t, spare.str("system_id"), "released", func(o object) bool { return o.at("owner") == nil })
 	})
 }
 
 func TestReleaseOfAnotherUsersMachineIsForbidden(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		plain := m.asPlainUser(t)
-		plain.release(t, m.allocatedVM(t)).refusesSilently(t, http.StatusForbidden)
+		plain.release(t, m.allocated(t)).refusesSilently(t, http.StatusForbidden)
 	})
 }

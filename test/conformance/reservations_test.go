@@ -117,7 +117,7 @@ func TestReserveInAFullSubnetIsUnavailable(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		const cidr = "198.51.100.240/30"
 		if has(m.get(t, "subnets/").list(t), "cidr", cidr) {
-			t.Skipf("there is a subnet %s", cidr)
+			lacks(t, "there is a subnet %s", cidr)
 		}
 		subnet := m.create(t, "subnets/", "cidr", cidr).object(t)
 		m.deleteAfter(t, subnetPath(subnet))

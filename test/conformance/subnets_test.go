@@ -14,7 +14,7 @@ func TestSubnetsHaveTheirShape(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		subnets := m.get(t, "subnets/").list(t)
 		if len(subnets) == 0 {
-			t.Skip("there are no subnets")
+			lacks(t, "there are no subnets")
 		}
 		for _, subnet := range subnets {
 			checkShape(t, "subnet "+subnet.str("cidr"), subnet, shapes["subnet"])
@@ -73,13 +73,13 @@ func inRange(r object, address string) bool {
 
 func TestSubnetListsItsAddresses(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		address := m.giveStaticAddress(t, vm)
-		subnet := vm.part("boot_interface").objects("links")[0].part("subnet")
+		spare := m.spare(t)
+		address := m.giveStaticAddress(t, spare)
+		subnet := spare.part("boot_interface").objects("links")[0].part("subnet")
 		listed := m.get(t, subnetPath(subnet), "op", "ip_addresses").list(t)
 		found := find(listed, func(o object) bool { return o.str("ip") == address })
-		if found == nil || found.str("node_summary", "system_id") != vm.str("system_id") {
-			t.Errorf("%v is the entry of %s, want the machine %s in it", found, address, vm.str("system_id"))
+		if found == nil || found.str("node_summary", "system_id") != spare.str("system_id") {
+			t.Errorf("%v is the entry of %s, want the machine %s in it", found, address, spare.str("system_id"))
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestReservedRangesAreCondensed(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
 		const cidr = "198.51.100.224/28"
 		if has(m.get(t, "subnets/").list(t), "cidr", cidr) {
-			t.Skipf("there is a subnet %s", cidr)
+			lacks(t, "there is a subnet %s", cidr)
 		}
 		subnet := m.create(t, "subnets/", "cidr", cidr).object(t)
 		m.deleteAfter(t, subnetPath(subnet))

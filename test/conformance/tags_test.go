@@ -118,7 +118,7 @@ func TestUpdateNodesPassesOverUnknownMachines(t *testing.T) {
 // (maasserver/node_constraint_filter_forms.py: NODE_EXCLUDES).
 func TestAllocateWithoutTaggedMachines(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		machine, missing := m.vm(t), uniqueName()
+		machine, missing := m.spare(t), uniqueName()
 		tag := m.newTag(t, machine)
 		constraints := []string{"system_id", machine.str("system_id"), "dry_run", "true", "not_tags", missing}
 		if got := m.allocate(t, constraints...).object(t); got.str("system_id") != machine.str("system_id") {

@@ -24,7 +24,7 @@ const exampleRegion = "../sandbox/region.yaml"
 
 // While a case waits for something, the simulator's minutes pass in a tenth of a second. While it checks an operation
 // under way they take seconds, so that it is still under way then, however slow this machine is.
-const waitingScale, checkingScale = 600, 10
+const waitingScale, checkingScale = 600, 3
 
 // maas is a MAAS region that the cases run against.
 type maas struct {
@@ -48,6 +48,8 @@ type maas struct {
 type seen struct {
 	// reachesNowhere: its rack controllers find an LXD even if there is none, as simulated ones may.
 	reachesNowhere atomic.Bool
+	// lent are the machines of the region that cases use, by system id.
+	lent sync.Map
 	// stuck has what machines of this region were waited for in vain to be.
 	stuck sync.Map
 }
@@ -78,6 +80,9 @@ func run(m *testing.M) int {
 			fmt.Fprintf(os.Stderr, "%s: left behind: %s\n", region.name, left)
 			code = 1
 		}
+	}
+	if cases.report(os.Stdout) {
+		code = max(code, 1)
 	}
 	return code
 }
@@ -176,30 +181,24 @@ func openSimulator(ctx context.Context, version capmaas.Version) (*maas, error) 
 
 func (k apiKey) String() string { return k.consumer + ":" + k.token + ":" + k.secret }
 
-// each runs a case against every region that still has VM hosts, which is every MAAS up to 3.8.
+// each runs a case against every region.
 func each(t *testing.T, run func(t *testing.T, m *maas)) {
 	t.Helper()
-	eachThat(t, func(f facts) bool { return f.vmHosts }, run)
+	eachWith(t, nil, run)
 }
 
-// eachThat runs a case against the regions whose facts meet the condition.
-func eachThat(t *testing.T, condition func(facts) bool, run func(t *testing.T, m *maas)) {
+// eachWith runs a case against the regions that have what it needs.
+func eachWith(t *testing.T, needs []need, run func(t *testing.T, m *maas)) {
 	t.Helper()
-	met := false
 	for _, region := range regions {
-		if !condition(region.facts) {
-			continue
-		}
-		met = true
 		t.Run(region.name, func(t *testing.T) {
+			cases.count(t)
+			region.needs(t, needs...)
 			if !region.real {
 				t.Parallel() // each version is a region of its own
 			}
 			run(t, region)
 		})
-	}
-	if !met {
-		t.Skip("this MAAS is of another version")
 	}
 }
 
@@ -222,7 +221,7 @@ func (m *maas) unhurried() *maas {
 func (m *maas) asPlainUser(t *testing.T) *maas {
 	t.Helper()
 	if m.plain == nil {
-		t.Skip("MAAS_CONFORMANCE_USER_KEY is not set")
+		needsVariable(t, "MAAS_CONFORMANCE_USER_KEY")
 	}
 	return m.as(*m.plain)
 }

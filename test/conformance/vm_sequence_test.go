@@ -12,15 +12,15 @@ import (
 
 // The life of a VM with a fixed address, in the order in which a provider lives it.
 func TestVMWithAStaticAddressFromComposeToDeletion(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		systemID, agent := vm.str("system_id"), uniqueName()
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		spare := m.spare(t)
+		systemID, agent := spare.str("system_id"), uniqueName()
 
-		address := m.giveStaticAddress(t, vm)
-		m.annotate(t, vm, "step", "ready").
+		address := m.giveStaticAddress(t, spare)
+		m.annotate(t, spare, "step", "ready").
 			refuses(t, http.StatusConflict, "Cannot set workload annotation: it hasn't been acquired.")
 
-		deploying := m.deploy(t, vm, "agent_name", agent).object(t)
+		deploying := m.deploy(t, spare, "agent_name", agent).object(t)
 		if deploying.str("status_name") != "Deploying" || deploying.str("owner") != m.me(t) {
 			t.Errorf("%s of %v, want Deploying and mine", deploying.str("status_name"), deploying["owner"])
 		}
@@ -30,7 +30,7 @@ func TestVMWithAStaticAddressFromComposeToDeletion(t *testing.T) {
 		if got := systemIDs(m.machines(t, "agent_name", agent)); !cmp.Equal(got, []string{systemID}) {
 			t.Errorf("machines of the agent name: %v, want %s", got, systemID)
 		}
-		m.annotate(t, vm, "step", "deploying").object(t)
+		m.annotate(t, spare, "step", "deploying").object(t)
 
 		deployed := m.awaitStatus(t, systemID, "Deployed")
 		if got := deployed.strings("ip_addresses"); !cmp.Equal(got, []string{address}) {
@@ -46,9 +46,9 @@ func TestVMWithAStaticAddressFromComposeToDeletion(t *testing.T) {
 	})
 }
 
-func TestTwoVMsAreReadInOneCall(t *testing.T) {
+func TestTwoMachinesAreReadInOneCall(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		a, b := m.vm(t), m.vm(t)
+		a, b := m.spare(t), m.spare(t)
 		want := systemIDs([]object{a, b})
 		if got := systemIDs(m.machines(t, "id", a.str("system_id"), "id", b.str("system_id"))); !slices.Equal(got, want) {
 			t.Errorf("machines %v, want %v", got, want)
@@ -56,13 +56,12 @@ func TestTwoVMsAreReadInOneCall(t *testing.T) {
 	})
 }
 
-// The address of a deleted VM is free again.
-func TestDeletedVMsAddressIsFree(t *testing.T) {
+// The address of a deleted machine is free again.
+func TestDeletedMachinesAddressIsFree(t *testing.T) {
 	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
-		address := m.giveStaticAddress(t, vm)
-		m.delete(t, machinePath(vm.str("system_id"))).gone(t)
-		m.awaitNoMachine(t, vm.str("system_id"))
+		machine := m.newMachine(t)
+		address := m.linkStatic(t, machine)
+		m.removeMachine(t, machine)
 		m.reserve(t, "ip", address)
 	})
 }

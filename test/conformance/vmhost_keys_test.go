@@ -37,7 +37,7 @@ func newKeyPair(t *testing.T) (certificate, key string) {
 
 // MAAS's form strips white space from both ends, and so the last newline.
 func TestVMHostKeepsTheGivenCertificateWithoutItsLastNewline(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		host := m.newUnreachableHost(t, "certificate", certificate, "key", key)
 		m.checkKeys(t, host, certificate, key)
@@ -57,7 +57,7 @@ func (m *maas) checkKeys(t *testing.T, host object, certificate, key string) {
 
 // MAAS saves the form and falls over the certificate afterwards: an internal error, and nothing is kept.
 func TestVMHostWithABadCertificateIsAnInternalError(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		_, otherKey := newKeyPair(t)
 		for _, test := range []struct{ name, certificate, key, text string }{
@@ -81,7 +81,7 @@ func TestVMHostWithABadCertificateIsAnInternalError(t *testing.T) {
 
 // Two VM hosts at one address are possible, unless project and certificate are the same too.
 func TestSameVMHostWithTheSameCertificateIsRefused(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		first := m.newUnreachableHost(t, "certificate", certificate, "key", key)
 		second := uniqueName()
@@ -94,7 +94,7 @@ func TestSameVMHostWithTheSameCertificateIsRefused(t *testing.T) {
 }
 
 func TestUpdateVMHostChangesOnlyTheGivenParameters(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		certificate, key := newKeyPair(t)
 		host := m.newUnreachableHost(t, "certificate", certificate, "key", key)
 		m.put(t, vmHostPath(host), "power_address", "127.0.0.1:2").object(t)
@@ -110,7 +110,7 @@ func TestUpdateVMHostChangesOnlyTheGivenParameters(t *testing.T) {
 }
 
 func TestUpdateVMHostRefusals(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
 		m.put(t, vmHostPath(host), "pool", "nosuch").refusesField(t, "pool", "Select a valid choice.")
 		m.put(t, vmHostPath(host), "power_address", "").refusesField(t, "power_address", "This field is required.")
@@ -121,13 +121,13 @@ func TestUpdateVMHostRefusals(t *testing.T) {
 
 // The machine that MAAS makes for an LXD host is in the default zone and pool, and stays there when the VM host moves.
 func TestMachineOfAVMHostIsInZoneAndPoolOfItsOwn(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		before := m.machines(t)
 		zone, pool := m.newZone(t).str("name"), m.newPool(t).str("name")
 		host := m.newLXDHost(t, "zone", zone, "pool", pool)
 		systemID := host.str("host", "system_id")
 		if has(before, "system_id", systemID) {
-			t.Skipf("MAAS took machine %s, which is not the suite's, for the LXD host's own", systemID)
+			lacks(t, "MAAS took machine %s, which is not the suite's, for the LXD host's own", systemID)
 		}
 		machine := m.machine(t, systemID)
 		if machine.str("zone", "name") != m.defaultZone(t).str("name") || machine.str("pool", "name") != "default" {
@@ -141,12 +141,12 @@ func TestMachineOfAVMHostIsInZoneAndPoolOfItsOwn(t *testing.T) {
 }
 
 func TestMachineOfAVMHostCannotBeReleasedBeforeIt(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		before := m.machines(t)
 		host := m.newLXDHost(t)
 		systemID := host.str("host", "system_id")
 		if has(before, "system_id", systemID) {
-			t.Skipf("MAAS took machine %s, which is not the suite's, for the LXD host's own", systemID)
+			lacks(t, "MAAS took machine %s, which is not the suite's, for the LXD host's own", systemID)
 		}
 		m.op(t, machinePath(systemID), "release").refuses(t, http.StatusBadRequest,
 			"The following VM hosts must be removed first: "+host.str("name"))

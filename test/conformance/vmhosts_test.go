@@ -21,7 +21,7 @@ const unreachable = "127.0.0.2:1"
 func (m *maas) newUnreachableHost(t *testing.T, pairs ...string) object {
 	t.Helper()
 	if m.reachesNowhere.Load() {
-		t.Skipf("this MAAS's rack controllers find an LXD at %s", unreachable)
+		lacks(t, "this MAAS's rack controllers find an LXD at %s", unreachable)
 	}
 	pairs = withDefaults(pairs, "type", "lxd", "power_address", unreachable, "name", uniqueName(),
 		"project", prefix+"project")
@@ -29,16 +29,16 @@ func (m *maas) newUnreachableHost(t *testing.T, pairs ...string) object {
 	host := m.create(t, "vm-hosts/", pairs...).object(t)
 	if host.str("version") != "" {
 		m.reachesNowhere.Store(true)
-		t.Skipf("this MAAS's rack controllers find an LXD at %s", unreachable)
+		lacks(t, "this MAAS's rack controllers find an LXD at %s", unreachable)
 	}
 	return host
 }
 
 func TestVMHostHasAllKeys(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		hosts := m.get(t, "vm-hosts/").list(t)
 		if len(hosts) == 0 {
-			t.Skip("there are no VM hosts")
+			lacks(t, "there are no VM hosts")
 		}
 		for _, host := range hosts {
 			checkVMHost(t, host)
@@ -69,7 +69,7 @@ func checkVMHost(t *testing.T, host object) {
 }
 
 func TestVMHostReadAloneIsTheOneOfTheList(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
 		listed := find(m.get(t, "vm-hosts/").list(t), func(o object) bool { return o.id("id") == host.id("id") })
 		if diff := cmp.Diff(listed, m.get(t, vmHostPath(host)).object(t)); diff != "" {
@@ -80,7 +80,7 @@ func TestVMHostReadAloneIsTheOneOfTheList(t *testing.T) {
 
 // MAAS keeps a host that it cannot reach, and returns 200: only the version and the zeros show it.
 func TestUnreachableVMHostIsSaved(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
 		checkVMHost(t, host)
 		if len(host.strings("architectures")) != 0 || host.num("total", "cores") != 0 || host.num("total", "memory") != 0 {
@@ -98,7 +98,7 @@ func TestUnreachableVMHostIsSaved(t *testing.T) {
 }
 
 func TestVMHostTakesZonePoolTagsAndRatios(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		zone, pool := m.newZone(t).str("name"), m.newPool(t).str("name")
 		host := m.newUnreachableHost(t, "zone", zone, "pool", pool, "tags", "a,b",
 			"cpu_over_commit_ratio", "2.5", "memory_over_commit_ratio", "1.5")
@@ -117,7 +117,7 @@ func TestVMHostTakesZonePoolTagsAndRatios(t *testing.T) {
 }
 
 func TestVMHostIsInTheDefaultZoneByDefault(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		if got, want := m.newUnreachableHost(t).str("zone", "name"), m.defaultZone(t).str("name"); got != want {
 			t.Errorf("in zone %s, want %s", got, want)
 		}
@@ -144,7 +144,7 @@ func TestCreateVMHostRefusals(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			each(t, func(t *testing.T, m *maas) {
+			eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 				got := m.create(t, "vm-hosts/", test.pairs...)
 				if got.status == http.StatusOK {
 					m.deleteAfter(t, vmHostPath(got.object(t)))
@@ -157,7 +157,7 @@ func TestCreateVMHostRefusals(t *testing.T) {
 
 // Names of VM hosts are not unique; nor are addresses, as each registration has a certificate of its own.
 func TestSameVMHostTwiceIsTwoHosts(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		first := m.newUnreachableHost(t)
 		second := m.newUnreachableHost(t, "name", first.str("name"))
 		if first.id("id") == second.id("id") || first.str("name") != second.str("name") {
@@ -168,7 +168,7 @@ func TestSameVMHostTwiceIsTwoHosts(t *testing.T) {
 }
 
 func TestUpdateVMHostByNames(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		zone, pool, name := m.newZone(t).str("name"), m.newPool(t).str("name"), uniqueName()
 		host := m.newUnreachableHost(t)
 		m.removeAfter(t, "vm-hosts/", "name", name, "vm-hosts/")
@@ -184,7 +184,7 @@ func TestUpdateVMHostByNames(t *testing.T) {
 }
 
 func TestVMHostParametersShowHowItIsReached(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
 		got := m.get(t, vmHostPath(host), "op", "parameters").object(t)
 		if !strings.Contains(got.str("power_address"), unreachable) || got.str("project") != prefix+"project" {
@@ -206,7 +206,7 @@ func TestVMHostParametersShowHowItIsReached(t *testing.T) {
 }
 
 func TestVMHostTags(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.newUnreachableHost(t)
 		tag := uniqueName()
 		added := m.op(t, vmHostPath(host), "add_tag", "tag", tag).object(t)
@@ -221,13 +221,13 @@ func TestVMHostTags(t *testing.T) {
 }
 
 func TestRefreshOfUnreachableVMHostIsUnavailable(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		m.op(t, vmHostPath(m.newUnreachableHost(t)), "refresh").refuses(t, http.StatusServiceUnavailable)
 	})
 }
 
 func TestRefreshReturnsTheVMHost(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.vmHostWithRoom(t)
 		got := m.op(t, vmHostPath(host), "refresh").object(t)
 		checkVMHost(t, got)
@@ -240,8 +240,8 @@ func TestRefreshReturnsTheVMHost(t *testing.T) {
 
 // VMs that MAAS knows on a host and finds there do not change.
 func TestRefreshKeepsTheVMsThatAreThere(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		vm := m.spare(t)
 		m.op(t, "vm-hosts/"+vm.id("pod", "id")+"/", "refresh").object(t)
 		now := m.machine(t, vm.str("system_id"))
 		if now.str("hostname") != vm.str("hostname") || now.str("status_name") != vm.str("status_name") {
@@ -251,8 +251,8 @@ func TestRefreshKeepsTheVMsThatAreThere(t *testing.T) {
 }
 
 func TestADeletedVMDoesNotComeBackAtARefresh(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
-		vm := m.vm(t)
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
+		vm := m.spare(t)
 		m.delete(t, machinePath(vm.str("system_id"))).gone(t)
 		m.awaitNoMachine(t, vm.str("system_id"))
 		m.op(t, "vm-hosts/"+vm.id("pod", "id")+"/", "refresh").object(t)
@@ -263,13 +263,13 @@ func TestADeletedVMDoesNotComeBackAtARefresh(t *testing.T) {
 }
 
 func TestRefreshIsForAdministrators(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		m.asPlainUser(t).op(t, vmHostPath(m.vmHostWithRoom(t)), "refresh").refuses(t, http.StatusForbidden)
 	})
 }
 
 func TestRefreshOfAVMHostThatIsNotThereIsNotFound(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		m.op(t, "vm-hosts/999999/", "refresh").refuses(t, http.StatusNotFound, "No Pod matches the given query.")
 	})
 }
@@ -277,7 +277,7 @@ func TestRefreshOfAVMHostThatIsNotThereIsNotFound(t *testing.T) {
 // MAAS adds unknown VMs that it finds on a host: under the VM's name, in the host's zone and pool, and commissions
 // them.
 func TestRefreshEnlistsAndCommissionsWhatItDoesNotKnow(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		project := uniqueName()
 		host, vm := m.vmOfItsOwnHost(t, project)
 		m.delete(t, vmHostPath(host)).gone(t)
@@ -295,7 +295,7 @@ func TestRefreshEnlistsAndCommissionsWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestComposeOnAnUnreachableVMHostIsRefused(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		got := m.composeOn(t, m.newUnreachableHost(t))
 		got.refuses(t, http.StatusBadRequest, "VM host does not support composability.")
 	})
@@ -305,7 +305,7 @@ func TestComposeOnAnUnreachableVMHostIsRefused(t *testing.T) {
 func (m *maas) newLXDHost(t *testing.T, pairs ...string) object {
 	t.Helper()
 	if m.lxdAddress == "" {
-		t.Skip("MAAS_CONFORMANCE_LXD_ADDRESS is not set")
+		needsVariable(t, "MAAS_CONFORMANCE_LXD_ADDRESS")
 	}
 	pairs = withDefaults(pairs, "type", "lxd", "power_address", m.lxdAddress, "name", uniqueName(),
 		"password", m.lxdPassword, "project", uniqueName())
@@ -333,7 +333,7 @@ func (m *maas) vmOfItsOwnHost(t *testing.T, project string) (host, vm object) {
 }
 
 func TestDeletionOfAVMHostForgetsItsMachinesAndKeepsTheVMs(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		project := uniqueName()
 		host, vm := m.vmOfItsOwnHost(t, project)
 		m.delete(t, vmHostPath(host)).gone(t)
@@ -352,7 +352,7 @@ func TestDeletionOfAVMHostForgetsItsMachinesAndKeepsTheVMs(t *testing.T) {
 }
 
 func TestDeletionOfAVMHostCanDeleteTheVMs(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		project := uniqueName()
 		host, vm := m.vmOfItsOwnHost(t, project)
 		m.delete(t, vmHostPath(host), "decompose", "true").gone(t)
@@ -366,7 +366,7 @@ func TestDeletionOfAVMHostCanDeleteTheVMs(t *testing.T) {
 
 // A host's resources are known only after it was commissioned, a moment after MAAS's response.
 func TestReachableVMHostIsFilledAfterTheReply(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		host := m.newLXDHost(t)
 		if host.str("version") == "" || len(host.strings("architectures")) == 0 || host.str("host", "system_id") == "" {
 			t.Fatalf("version %q, architectures %v, machine %q; want all of them", host.str("version"),
@@ -386,12 +386,12 @@ func TestReachableVMHostIsFilledAfterTheReply(t *testing.T) {
 }
 
 func TestMachineOfAVMHostCannotBeDeletedBeforeIt(t *testing.T) {
-	each(t, func(t *testing.T, m *maas) {
+	eachWith(t, []need{vmHosts}, func(t *testing.T, m *maas) {
 		before := m.machines(t)
 		host := m.newLXDHost(t)
 		systemID := host.str("host", "system_id")
 		if has(before, "system_id", systemID) {
-			t.Skipf("MAAS took machine %s, which is not the suite's, for the LXD host's own", systemID)
+			lacks(t, "MAAS took machine %s, which is not the suite's, for the LXD host's own", systemID)
 		}
 		m.delete(t, machinePath(systemID)).refuses(t, http.StatusBadRequest,
 			"The following VM hosts must be removed first: "+host.str("name"))

@@ -53,7 +53,7 @@ func (h *hosts) create(ctx context.Context) error {
 	settings := variables(hostsName, hostNodes, 0)
 	// zfs, the default, needs a kernel module that this computer may not have.
 	settings["LXD_STORAGE_BACKEND"], settings["LXD_RESOURCE_POOL"] = "btrfs", resourcePool
-	settings["LXD_STORAGE_SIZE"] = "25" // and its disk is no server's
+	settings["LXD_STORAGE_SIZE"] = sandbox.PoolGB // and its disk is no server's
 	started := time.Now()
 	if err := h.apply(applying, hostsFlavor, settings); err != nil {
 		return fmt.Errorf("creating the host cluster: %w", err)

@@ -23,18 +23,24 @@ import (
 
 func main() {
 	opts := options{}
-	flag.BoolVar(&opts.once, "once", false, "Delete the clusters when they have come up, say what it took and what is left in MAAS and LXD, and exit.")
-	flag.BoolVar(&opts.drain, "drain", false, "Empty the LXD host of a control plane when the clusters have come up.")
-	flag.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
-	flag.BoolVar(&opts.real, "real", false, "Have real operating systems with kubeadm and kubelet on the cluster's machines, and run pods. It takes root, LXD and what `make tools-node` builds.")
-	flag.BoolVar(&opts.upgrade, "upgrade", false, "With --real, upgrade Kubernetes when the pods run.")
-	flag.BoolVar(&opts.empty, "empty", false, "Start Cluster API and the simulated MAAS alone, and say how to install the chart and create clusters by hand.")
-	flag.BoolVar(&opts.dev, "dev", false, "Start everything but clusters, and build the manager and upgrade the chart at each press of Enter.")
-	flag.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is: "+simulator.Series()+". From 4.0 on there are no VM hosts. Default: "+simulator.DefaultVersion.String()+".")
-	flag.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		if err := visit(context.Background(), os.Stdout, flag.Args()); err != nil {
+	flags := flag.NewFlagSet("demo", flag.ExitOnError) // Packages that are linked in have flags of their own.
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "Without a command, demo starts a sandbox. Flags:\n")
+		flags.PrintDefaults()
+		fmt.Fprintf(flags.Output(), "Commands, for the sandbox of this directory, or of $%s:\n%s\n", controlVariable, visits)
+	}
+	flags.BoolVar(&opts.once, "once", false, "Delete the clusters when they have come up, say what it took and what is left in MAAS and LXD, and exit.")
+	flags.BoolVar(&opts.drain, "drain", false, "Empty the LXD host of a control plane when the clusters have come up.")
+	flags.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
+	flags.BoolVar(&opts.real, "real", false, "Have real operating systems with kubeadm and kubelet on the cluster's machines, and run pods. It takes root, LXD and what `make tools-node` builds.")
+	flags.BoolVar(&opts.upgrade, "upgrade", false, "With --real, upgrade Kubernetes when the pods run.")
+	flags.BoolVar(&opts.empty, "empty", false, "Start Cluster API and the simulated MAAS alone, and say how to install the chart and create clusters by hand.")
+	flags.BoolVar(&opts.dev, "dev", false, "Start everything but clusters, and build the manager and upgrade the chart at each press of Enter.")
+	flags.StringVar(&opts.maasVersion, "maas-version", "", "The version that the simulated MAAS is: "+simulator.Series()+". From 4.0 on there are no VM hosts. Default: "+simulator.DefaultVersion.String()+".")
+	flags.BoolVar(&opts.keep, "keep", false, "Leave the directory with all logs behind.")
+	_ = flags.Parse(os.Args[1:]) // It exits.
+	if flags.NArg() > 0 {
+		if err := visit(context.Background(), os.Stdout, flags.Args()); err != nil {
 			fmt.Fprintln(os.Stderr, "demo:", err)
 			os.Exit(1)
 		}

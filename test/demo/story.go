@@ -239,11 +239,12 @@ func (s *story) create(ctx context.Context) error {
 	}
 	started := time.Now()
 	settings := variables(clusterName, s.controlPlanes, workers)
+	settings["CONTROL_PLANE_MACHINE_MINDISKSIZE"] = sandbox.VMDiskGB
 	if s.opts.real {
 		s.setReal(settings)
 	}
 	if s.opts.drain { // The LXD hosts have the cores of this computer, and one more VM must fit on them.
-		settings["CONTROL_PLANE_MACHINE_MINCPU"], settings["CONTROL_PLANE_MACHINE_MINMEMORY"], settings["CONTROL_PLANE_MACHINE_MINDISKSIZE"] = "1", "2048", "8"
+		settings["CONTROL_PLANE_MACHINE_MINCPU"], settings["CONTROL_PLANE_MACHINE_MINMEMORY"] = "1", "2048"
 	}
 	if err := s.apply(applying, clusterFlavor, settings); err != nil {
 		return fmt.Errorf("creating the cluster: %w", err)

@@ -6,6 +6,7 @@ package document
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/program"
 )
 
 // StepTimeout bounds one step of a document.
@@ -21,20 +24,50 @@ const StepTimeout = 6 * time.Minute
 
 // Shell runs the steps of a document, one after the other in the same directory.
 type Shell struct {
-	// Dir is where the steps run, and Home the user's directory.
+	// Dir is where the steps run: it has the directories of the sources, as a reader's checkout. Home is the user's
+	// directory.
 	Dir, Home string
-	// Unmarked is the number of the document's blocks sh that are no steps.
-	Unmarked int
-	steps    map[string]string
-	env      []string
+	steps     map[string]string
+	env       []string
 }
 
-// A step is a block of commands after a comment that names it: all of a block sh, or what follows "$ " in a block console.
+// operators is the operator's program, which steps also call by its path, bin/capmaasctl.
+const operators = "capmaasctl"
+
+// checkout are the directories of the sources that commands read.
+var checkout = []string{"charts", "clusterclass", "docs", "templates"}
+
+// Block is a block of commands: one of the languages sh, bash, shell and console.
+type Block struct {
+	// Step is the name that the comment above the block gives it, <!-- run: NAME -->, or empty.
+	Step string
+	// Script is what a reader types: all of the block, or what follows "$ " in a block console.
+	Script string
+}
+
 var (
-	marked = regexp.MustCompile("(?s)<!-- run: ([a-z]+) -->\n```(sh|console)\n(.*?)```")
-	fenced = regexp.MustCompile("(?m)^```sh$")
+	fenced = regexp.MustCompile("(?ms)(?:^[ >]*<!-- run: ([a-z0-9-]+) -->\n)?^([ >]*)```(sh|bash|shell|console)\n(.*?)^[ >]*```$")
 	typed  = regexp.MustCompile(`(?m)^\$ (.*\n)`)
+	// watches are endless; what they show first is enough.
+	watches = regexp.MustCompile(`(?m) --watch$`)
 )
+
+// Blocks returns the blocks of commands of a document's text, in their order.
+func Blocks(text string) (blocks []Block) {
+	for _, found := range fenced.FindAllStringSubmatch(text, -1) {
+		step, indent, language, script := found[1], found[2], found[3], found[4]
+		script = strings.TrimPrefix(strings.ReplaceAll("\n"+script, "\n"+indent, "\n"), "\n")
+		if language == "console" {
+			lines := typed.FindAllStringSubmatch(script, -1)
+			script = ""
+			for _, line := range lines {
+				script += line[1]
+			}
+		}
+		blocks = append(blocks, Block{step, script})
+	}
+	return blocks
+}
 
 // Open reads a document. Its steps find the tools of `make tools` and `make build`, and the variables env.
 func Open(t *testing.T, file string, env ...string) *Shell {
@@ -43,32 +76,59 @@ func Open(t *testing.T, file string, env ...string) *Shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Shell{Dir: t.TempDir(), Home: t.TempDir(), Unmarked: len(fenced.FindAll(text, -1)), steps: map[string]string{}}
-	for _, found := range marked.FindAllStringSubmatch(string(text), -1) {
-		name, language, script := found[1], found[2], found[3]
-		switch language {
-		case "sh":
-			s.Unmarked--
-		case "console":
-			lines := typed.FindAllStringSubmatch(script, -1)
-			script = ""
-			for _, line := range lines {
-				script += line[1]
-			}
+	s := &Shell{Dir: t.TempDir(), Home: t.TempDir(), steps: map[string]string{}}
+	root, calls := rootOf(t, file), false
+	for _, block := range Blocks(string(text)) {
+		if block.Step != "" {
+			s.steps[block.Step] = watches.ReplaceAllString(block.Script, "")
+			calls = calls || strings.Contains(block.Script, operators)
 		}
-		s.steps[name] = script
+	}
+	links := map[string]string{}
+	for _, name := range checkout {
+		links[name] = filepath.Join(root, name)
+	}
+	if calls {
+		if links[filepath.Join("bin", operators)], err = program.Build(t.Context(), root, operators); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range links {
+		link := filepath.Join(s.Dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(target, link)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	bin, assets := os.Getenv("CAPMAAS_BIN"), os.Getenv("KUBEBUILDER_ASSETS")
 	if bin == "" || assets == "" {
 		t.Fatal("CAPMAAS_BIN or KUBEBUILDER_ASSETS is not set: they are where the tools are (`make test` sets them)")
 	}
 	s.env = append([]string{
-		"PATH=" + strings.Join([]string{s.Home, bin, assets, os.Getenv("PATH")}, string(os.PathListSeparator)),
-		"HOME=" + s.Home, "XDG_CONFIG_HOME=" + s.Home,
+		"PATH=" + strings.Join([]string{s.Home, filepath.Join(s.Dir, "bin"), bin, assets, os.Getenv("PATH")}, string(os.PathListSeparator)),
+		"HOME=" + s.Home, "XDG_CONFIG_HOME=" + s.Home, "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
 		// For kubectl and a workload cluster, whose names and addresses only the sandbox's network has.
 		"HTTPS_PROXY=" + os.Getenv("HTTPS_PROXY"), "NO_PROXY=127.0.0.1",
 	}, env...)
 	return s
+}
+
+// rootOf returns the root of the sources that a file is in.
+func rootOf(t *testing.T, file string) string {
+	t.Helper()
+	root, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		up := filepath.Dir(root)
+		if up == root {
+			t.Fatalf("%s is not in the sources", file)
+		}
+		root = up
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			return root
+		}
+	}
 }
 
 // Set sets a variable for all further steps.
@@ -96,35 +156,44 @@ func (s *Shell) Write(t *testing.T, name string, content []byte, mode os.FileMod
 // Command is a step that was not run yet; more variables precede those of the shell.
 func (s *Shell) Command(ctx context.Context, t *testing.T, step string, env ...string) *exec.Cmd {
 	t.Helper()
-	script, known := s.steps[step]
-	if !known {
-		t.Fatalf("the document has no step %q", step)
+	return s.command(ctx, t, []string{step}, env...)
+}
+
+func (s *Shell) command(ctx context.Context, t *testing.T, steps []string, env ...string) *exec.Cmd {
+	t.Helper()
+	script := ""
+	for _, step := range steps {
+		one, known := s.steps[step]
+		if !known {
+			t.Fatalf("the document has no step %q", step)
+		}
+		script += one
 	}
-	command := exec.CommandContext(ctx, "sh", "-euc", script)
+	command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	command.Dir, command.Env = s.Dir, append(slices.Clone(s.env), env...)
 	return command
 }
 
-// Try runs a step, and returns its output and whether it succeeded.
-func (s *Shell) Try(t *testing.T, step string) (stdout, stderr string, err error) {
+// Try runs steps in one shell, and returns their output and whether all succeeded.
+func (s *Shell) Try(t *testing.T, steps ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), StepTimeout)
 	defer cancel()
-	command := s.Command(ctx, t, step)
+	command := s.command(ctx, t, steps)
 	var out, says bytes.Buffer
 	command.Stdout, command.Stderr = &out, &says
 	began := time.Now()
 	err = command.Run()
-	t.Logf("%s took %s", step, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("%v took %s", steps, time.Since(began).Round(100*time.Millisecond))
 	return out.String(), says.String(), err
 }
 
-// Run runs a step that must succeed, and returns its output.
-func (s *Shell) Run(t *testing.T, step string) string {
+// Run runs steps in one shell, as what the first exports is for the next; all must succeed. It returns their output.
+func (s *Shell) Run(t *testing.T, steps ...string) string {
 	t.Helper()
-	out, says, err := s.Try(t, step)
+	out, says, err := s.Try(t, steps...)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", step, err, out, says)
+		t.Fatalf("%v: %v\n%s%s", steps, err, out, says)
 	}
 	return out
 }

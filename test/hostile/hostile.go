@@ -12,6 +12,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -20,17 +21,24 @@ import (
 type Silence struct {
 	asked, left atomic.Int64
 	requests    chan struct{}
+
+	mu   sync.Mutex
+	open map[int64]bool // by their numbers
 }
 
 // NewSilence makes one.
-func NewSilence() *Silence { return &Silence{requests: make(chan struct{}, manyRequests)} }
+func NewSilence() *Silence {
+	return &Silence{requests: make(chan struct{}, manyRequests), open: map[int64]bool{}}
+}
 
 // manyRequests is how many requests are kept for who receives them.
 const manyRequests = 100
 
 // ServeHTTP waits for the client to go.
 func (s *Silence) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	s.asked.Add(1)
+	number := s.asked.Add(1)
+	s.setOpen(number, true)
+	defer s.setOpen(number, false)
 	select {
 	case s.requests <- struct{}{}:
 	default:
@@ -47,6 +55,26 @@ func (s *Silence) Requests() <-chan struct{} { return s.requests }
 
 // Left is how many clients gave up.
 func (s *Silence) Left() int { return int(s.left.Load()) }
+
+func (s *Silence) setOpen(number int64, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[number] = open; !open {
+		delete(s.open, number)
+	}
+}
+
+// OpenAfter is how many of the requests after the first so many still wait for a response.
+func (s *Silence) OpenAfter(asked int) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for number := range s.open {
+		if number > int64(asked) {
+			n++
+		}
+	}
+	return n
+}
 
 // Flood responds to each request without end.
 type Flood struct {

@@ -35,6 +35,11 @@ const (
 	// InitializerContainer is the name of the container that makes a node an LXD host, for Kubelet.Kill.
 	InitializerContainer = "lxd-initializer"
 	initializerProgram   = "/lxd-initializer"
+	// PoolGB is the size of the storage pool of a host, as a flavor's variable. The initializer refuses one that is
+	// larger than what this computer has free: it has to be small. Two VMs with disks of VMDiskGB fit.
+	PoolGB = "18"
+	// VMDiskGB is the size of the disk of a VM on such a host, as a flavor's variable.
+	VMDiskGB = "8"
 	// snapDir is the data directory of a machine's LXD from the snap.
 	snapDir = "/var/snap/lxd/common/lxd"
 )

@@ -55,13 +55,14 @@ func RegionWithAdministrators(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) { addAdministrators(region, names) })
 }
 
-// OwnPool is the resource pool of the machines that RegionForCrashes adds.
+// OwnPool is the resource pool of the machines and VM hosts that RegionForCrashes adds.
 const OwnPool = "own"
 
-// OwnTag is the tag of the machine that an administrator has there.
+// OwnTag is the tag of the machine and the VM hosts that an administrator has there.
 func OwnTag(administrator string) string { return "of-" + administrator }
 
-// RegionForCrashes is RegionWithAdministrators with a bare-metal machine in OwnPool for each administrator.
+// RegionForCrashes is RegionWithAdministrators with a bare-metal machine and two VM hosts in OwnPool for each
+// administrator.
 func RegionForCrashes(names ...string) (io.Reader, error) {
 	return changedRegion(func(region map[string]any) {
 		addAdministrators(region, names)
@@ -70,6 +71,12 @@ func RegionForCrashes(names ...string) (io.Reader, error) {
 			addTo(region, "machines", map[string]any{
 				"names": []any{"own-" + name}, "zone": "zone-a", "pool": OwnPool, "tags": []any{OwnTag(name)}, "cores": 4, "memory": 8192, "disks": []any{100},
 			})
+			for _, host := range []string{"own-lxd-1-" + name, "own-lxd-2-" + name} {
+				addTo(region, "vm_hosts", map[string]any{
+					"name": host, "zone": "zone-a", "pool": OwnPool, "tags": []any{OwnTag(name)}, "cores": 16, "memory": 65536,
+					"storage_pools": []any{map[string]any{"name": "default", "type": "zfs", "size": 500}},
+				})
+			}
 		}
 	})
 }

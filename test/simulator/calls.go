@@ -18,8 +18,9 @@ const maxCallLog = 20000
 
 // Call is one request to the API.
 type Call struct {
-	// Number counts calls from 1; ResetCalls restarts it.
+	// Number counts calls from 1; ResetCalls restarts it, but not Serial.
 	Number   int       `json:"number"`
+	Serial   int       `json:"-"`
 	Time     time.Time `json:"time"`
 	Method   string    `json:"method"`
 	Path     string    `json:"path"`
@@ -28,6 +29,12 @@ type Call struct {
 	Op       string    `json:"op,omitempty"`
 	// User is the user of the API key in the request, even if the signature is wrong.
 	User string `json:"user,omitempty"`
+	// UserAgent is the client's, AgentName what it wants MAAS to record of it, Asked the machine that it asks for.
+	UserAgent string `json:"user_agent,omitempty"`
+	AgentName string `json:"agent_name,omitempty"`
+	Asked     string `json:"asked,omitempty"`
+	// DryRun means that it only asks what MAAS would do.
+	DryRun bool `json:"dry_run,omitempty"`
 	// SystemID is the machine in the path, or the one that the call took or made.
 	SystemID string `json:"system_id,omitempty"`
 	// Status is the reply's; 0 before there is one, and when the connection was dropped.
@@ -87,6 +94,7 @@ type callRecorder struct {
 	clock       clock.PassiveClock
 	byKey       map[CallKey]int
 	number      int
+	serial      int
 	connections int
 	log         []Call
 	dropped     int
@@ -102,7 +110,8 @@ func (c *callRecorder) begin(call *Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.number++
-	call.Number, call.Time = c.number, c.clock.Now()
+	c.serial++
+	call.Number, call.Serial, call.Time = c.number, c.serial, c.clock.Now()
 }
 
 // end counts a finished call.

@@ -101,7 +101,8 @@ func recordTypes(addrs []*address) []string {
 	return out
 }
 
-// pseudoRecords returns the names of machines and devices, which MAAS shows with id -1.
+// pseudoRecords returns the names of machines and devices, which MAAS shows with id -1 and without addresses
+// (ip_addresses in maasserver/api/dnsresources.py).
 func (rq *request) pseudoRecords(target *dnsTarget) []any {
 	out := []any{}
 	for _, m := range rq.nodes() {
@@ -122,7 +123,7 @@ func (rq *request) pseudoRecords(target *dnsTarget) []any {
 			continue
 		}
 		out = append(out, object{
-			"id": -1, "fqdn": m.fqdn(), "address_ttl": nil, "ip_addresses": []any{}, "resource_records": records,
+			"id": -1, "fqdn": m.fqdn(), "address_ttl": nil, "ip_addresses": nil, "resource_records": records,
 			"resource_uri": apiRoot + "dnsresources/-1/",
 		})
 	}

@@ -4,7 +4,6 @@ package simulator
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 )
@@ -124,13 +123,4 @@ func (rq *request) addEntitlement() (any, error) {
 		g.grants = append(g.grants, given)
 	}
 	return allOK, nil
-}
-
-// listCommissioningScripts is the only call that reads, and that an editor of MAAS's global entities alone may make
-// (commissioning_scripts_handler in maasserver/urls_api.py).
-func (rq *request) listCommissioningScripts() (any, error) {
-	if !rq.may(rq.user, editGlobalEntities) {
-		return nil, textError(http.StatusForbidden, "User is not allowed access to this API.")
-	}
-	return []string{"20-maas-01-install-lldpd", "20-maas-02-dhcp-unconfigured-ifaces", "50-maas-01-commissioning"}, nil
 }

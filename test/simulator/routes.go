@@ -109,7 +109,6 @@ var routes = []route{
 		{post, "add_member"}: (*request).addMember, {post, "remove_member"}: (*request).removeMember,
 		{post, "add_entitlement"}: (*request).addEntitlement,
 	}},
-	{pattern: "commissioning-scripts/", methods: methods{{get, ""}: (*request).listCommissioningScripts}},
 
 	{pattern: "machines/", methods: methods{
 		{get, ""}:                 (*request).listMachines,

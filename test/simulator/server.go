@@ -69,7 +69,8 @@ type reply struct {
 }
 
 func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
-	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, User: s.claimedUser(r)}
+	call := Call{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, User: s.claimedUser(r),
+		UserAgent: r.UserAgent()}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		// The client is gone or sent too much: there is nobody to respond to, or nothing to do.
@@ -79,6 +80,9 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	rq := &request{Simulator: s, http: r, call: &call, query: parseQuery(r.URL.RawQuery)}
 	route := rq.resolve(raw)
 	s.calls.begin(&call)
+	if call.Method != http.MethodGet {
+		s.observers.tell(func(o Observer) { o.Came(call) })
+	}
 	fault := s.faults.match(call)
 	dropped := true
 	defer func() {
@@ -101,6 +105,9 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	out = fault.spoil(out)
 	dropped = false
+	if call.Method != http.MethodGet {
+		s.observers.tell(func(o Observer) { o.Replied(call) })
+	}
 	s.ended(call) // Who has the response may ask for the calls.
 	out.send(w, fault.cutsBody())
 }
@@ -115,6 +122,8 @@ func (s *Simulator) ended(call Call) {
 func (rq *request) resolve(raw []byte) *route {
 	rq.data, rq.raw = parseBody(rq.http.Header.Get("Content-Type"), raw), raw
 	rq.call.Op = orDefault(rq.query.get("op"), rq.data.get("op"))
+	rq.call.AgentName, rq.call.Asked = rq.data.get("agent_name"), rq.data.get("system_id")
+	rq.call.DryRun, _ = rq.data.boolean("dry_run", false) // The handler refuses what is neither.
 	path, ok := strings.CutPrefix(rq.http.URL.Path, apiRoot)
 	if !ok {
 		return nil
@@ -151,8 +160,7 @@ func (rq *request) handle(rt *route) *reply {
 	rq.awaitWorker()
 	rq.mu.Lock()
 	defer rq.mu.Unlock()
-	value, err := rq.dispatch(rt)
-	out := makeReply(value, err)
+	out := rq.did(func() *reply { return makeReply(rq.dispatch(rt)) })
 	if rt != nil {
 		out.header.Set("X-MAAS-API-Hash", apiHash(rq.version))
 		out.header.Set("Vary", "Authorization, Cookie")

@@ -64,6 +64,8 @@ type Simulator struct {
 	hook   hookHolder
 	events dispatcher
 
+	observers observers
+
 	// ctx ends with the region: calls to real hosts end then.
 	ctx     context.Context //nolint:containedctx // it is the region's life
 	cancel  context.CancelFunc

@@ -36,6 +36,10 @@ func (s *Simulator) publish(m *machine, kind ChangeKind, from, to string) {
 		return
 	}
 	s.log.V(1).Info("Machine changed", "systemID", m.systemID, "hostname", m.hostname, "kind", kind, "from", from, "to", to)
+	if (kind == ChangeStatus || kind == ChangeCreated || kind == ChangeDeleted) && s.observers.any() {
+		machine := s.snapshot(m)
+		s.observers.tell(func(o Observer) { o.Changed(machine, kind == ChangeDeleted) })
+	}
 	s.events.put(s.snapshot(m), Change{Kind: kind, From: from, To: to})
 }
 

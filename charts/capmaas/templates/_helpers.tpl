@@ -130,11 +130,43 @@ A memory limit is told to the Go runtime, too: it collects garbage in time rathe
 {{/* What the pods that are the manager's program have in common. */}}
 {{- define "capmaas.podSecurityContext" -}}
 runAsNonRoot: true
+{{- if .Values.fixedIDs }}
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
+{{- end }}
+
+{{/* How many milliseconds a duration has. */}}
+{{- define "capmaas.milliseconds" -}}
+{{- $sum := 0.0 }}
+{{- range regexFindAll "[0-9.]+(ms|s|m|h)" . -1 }}
+{{- $unit := get (dict "ms" 1.0 "s" 1000.0 "m" 60000.0 "h" 3600000.0) (regexFind "[a-z]+" .) }}
+{{- $sum = addf $sum (mulf (regexFind "[0-9.]+" . | float64) $unit) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/* Fails if one of the durations in a dict, by the values' names, is 0. */}}
+{{- define "capmaas.checkDurations" -}}
+{{- range $name, $duration := . }}
+{{- if not (regexMatch "[1-9]" $duration) }}
+{{- fail (printf "%s is %s: give a time, such as 1m" $name $duration) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Each program of a pod listens on several ports: fails if two of them, in a dict by the values' names, are one. */}}
+{{- define "capmaas.checkPorts" -}}
+{{- $taken := dict }}
+{{- range $name, $port := . }}
+{{- with get $taken (toString $port) }}
+{{- fail (printf "%s and %s are both %v: give one of them another port" . $name $port) }}
+{{- end }}
+{{- $_ := set $taken (toString $port) $name }}
+{{- end }}
 {{- end }}
 
 {{- define "capmaas.containerSecurityContext" -}}

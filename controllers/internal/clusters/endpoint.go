@@ -20,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/dns"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
@@ -34,8 +35,14 @@ func PublishEndpoint(
 		rec.Published = true
 		return rec.Call(ctx, record.Publish, call)
 	}
-	unsure := rec.IsPending(record.Publish)
-	published, wrote, err = s.DNS.Ensure(ctx, s.EndpointName(), unsure, write, func(current []string) ([]string, error) {
+	free := func(ctx context.Context, call func(context.Context, maas.ReleasePermit) error) error {
+		if rec.IsPending(record.Unreserve) && rec.Unsettled() > 0 {
+			return nil // The record is right all the same. The MaasCluster waits for what is pending.
+		}
+		return rec.CallRelease(ctx, record.Unreserve, call)
+	}
+	unsure, calls := rec.IsPending(record.Publish), dns.Calls{Write: write, Free: free}
+	published, wrote, err = s.DNS.Ensure(ctx, s.EndpointName(), unsure, calls, func(current []string) ([]string, error) {
 		planes, in := &infrav1.MaasMachineList{}, client.InNamespace(s.MaasCluster.Namespace)
 		if err := c.List(ctx, planes, in, client.MatchingLabels{clusterv1.ClusterNameLabel: s.Cluster.Name},
 			client.HasLabels{clusterv1.MachineControlPlaneLabel}); err != nil {
@@ -53,6 +60,7 @@ func PublishEndpoint(
 	})
 	if err == nil && rec.Unsettled() == 0 {
 		rec.Done(record.Publish)
+		rec.Done(record.Unreserve)
 		rec.Published = len(published) > 0
 	}
 	return published, wrote, err

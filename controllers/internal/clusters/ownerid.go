@@ -53,15 +53,16 @@ func OwnerProblem(c *infrav1.MaasCluster, m *infrav1.MaasMachine) *report.Proble
 	return nil
 }
 
-// OwnedElsewhere returns another MaasCluster that has an owner id, the oldest one, or nil.
+// OwnedElsewhere returns another MaasCluster than c that has an owner id, the oldest one, or nil.
 func OwnedElsewhere(
-	ctx context.Context, reader client.Reader, c *infrav1.MaasCluster, id string,
+	ctx context.Context, reader client.Reader, c *infrav1.MaasCluster, id string, in ...client.ListOption,
 ) (oldest *infrav1.MaasCluster, err error) {
 	if id == "" {
 		return nil, nil
 	}
 	all := &infrav1.MaasClusterList{}
-	if err := reader.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil { // Nothing of it is changed.
+	// Nothing of it is changed.
+	if err := reader.List(ctx, all, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("looking for another MaasCluster with the same owner id: %w", err)
 	}
 	for i := range all.Items {

@@ -30,8 +30,8 @@ func Of(ctx context.Context, c client.Client, live client.Reader, cluster *clust
 		client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name})
 }
 
-// Get returns an owner of any kind, which live reads; nil if it is proven to be gone. *presence.UnknownError: nobody
-// knows, or the provider may not read it.
+// Get returns an owner of any kind, which live reads; nil if it is proven to be gone. *presence.UnknownError: it is not
+// known, or the provider may not read it.
 func Get(
 	ctx context.Context, c client.Client, live client.Reader, kind schema.GroupKind, key client.ObjectKey,
 ) (*Owner, error) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
@@ -96,12 +97,26 @@ func (s *site) remedied(namespace, name, record string) {
 // asks asks for the leave of a Machine.
 func (s *site) asks(t *testing.T, locks *Locks, namespace, name string) (*Leave, string, error) {
 	t.Helper()
+	return s.asksAt(t, locks, namespace, name, testingclock.NewFakePassiveClock(time.Now()), 0)
+}
+
+// asksAt is asks with a clock, by which each list of the API server takes a time.
+func (s *site) asksAt(
+	t *testing.T, locks *Locks, namespace, name string, clock *testingclock.FakePassiveClock, takes time.Duration,
+) (*Leave, string, error) {
+	t.Helper()
 	objects := make([]client.Object, len(s.objects))
 	for i := range s.objects {
 		objects[i] = s.objects[i].DeepCopyObject().(client.Object)
 	}
 	c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(objects...).Build()
-	b := &reconciler.Base{Client: c, APIReader: c, Clock: testingclock.NewFakePassiveClock(time.Now())}
+	slow := interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+			clock.SetTime(clock.Now().Add(takes))
+			return c.List(ctx, into, options...)
+		},
+	})
+	b := &reconciler.Base{Client: c, APIReader: slow, Clock: clock}
 	member := &clusters.Member{Cluster: &clusterv1.Cluster{}, Machine: &clusterv1.Machine{}, MaasMachine: &infrav1.MaasMachine{}}
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	if err := errors.Join(c.Get(t.Context(), key, member.Machine), c.Get(t.Context(), key, member.MaasMachine),
@@ -153,6 +168,36 @@ func TestAHostMayGoDownIfEachOfItsVMsMay(t *testing.T) {
 				t.Errorf("it may go down: %v (%s), want %v: %v", why == "", why, tc.may, err)
 			}
 			leave.End()
+		})
+	}
+}
+
+// What was found out is true for a moment: a leave is too late soon, also if the API server took long to say it.
+func TestALeaveIsSoonTooLate(t *testing.T) {
+	site := newSite()
+	for i := 1; i <= 3; i++ {
+		site.vm(fmt.Sprintf("cp-%d", i), fmt.Sprintf("host-%d", i), true)
+	}
+	for name, tc := range map[string]struct {
+		takes, after time.Duration
+		late         bool
+	}{
+		"at once":                      {},
+		"in time":                      {after: reconciler.LookLasts},
+		"too late":                     {after: reconciler.LookLasts + time.Second, late: true},
+		"the API server took too long": {takes: reconciler.LookLasts + time.Second, late: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := testingclock.NewFakePassiveClock(time.Now())
+			leave, why, err := site.asksAt(t, &Locks{}, tenant, "cp-1", clock, tc.takes)
+			if err != nil || why != "" {
+				t.Fatalf("it may not go down: %s, %v", why, err)
+			}
+			defer leave.End()
+			clock.SetTime(clock.Now().Add(tc.after))
+			if leave.IsLate() != tc.late {
+				t.Errorf("it is too late: %v, want %v", leave.IsLate(), tc.late)
+			}
 		})
 	}
 }

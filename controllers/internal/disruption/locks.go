@@ -21,7 +21,7 @@ type Locks struct {
 
 // lock is that of one control plane, by the name of its Cluster.
 type lock struct {
-	taken chan struct{} // has one element while somebody has the lock
+	taken chan struct{} // has one element while the lock is taken
 	users int           // who have it, or wait
 }
 

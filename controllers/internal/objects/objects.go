@@ -5,15 +5,18 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/labels"
+	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -44,13 +47,30 @@ func PatchNow[T any, P patchable[T]](ctx context.Context, c client.Client, objec
 
 // PatchLocked stores the request that MAAS is about to get. The error is a conflict if the object was changed since
 // this reconcile read it: a manager that was suspended, and resumes when another one leads, must not repeat the
-// other one's requests.
+// other object's requests.
 func PatchLocked[T any, P patchable[T]](ctx context.Context, c client.Client, object P, change func(P)) error {
 	version, err := patchWith(ctx, c, object, change, client.MergeFromWithOptimisticLock{})
 	if err == nil {
 		object.SetResourceVersion(version)
 	}
 	return err
+}
+
+// PatchConditions stores what change sets in the conditions of an object, and those that owned names. Others may write
+// its other conditions meanwhile: they stay, also those that the cache does not have yet.
+func PatchConditions(ctx context.Context, c client.Client, object client.Object, change func(), owned ...string) error {
+	helper, err := patch.NewHelper(object, c)
+	if err == nil {
+		change()
+		err = helper.Patch(ctx, object, patch.WithOwnedConditions{Conditions: owned})
+	}
+	if all, is := errors.AsType[kerrors.Aggregate](err); is {
+		err = errors.Join(all.Errors()...) // Callers look for NotFound, which an Aggregate hides.
+	}
+	if err != nil {
+		return fmt.Errorf("patching the conditions of %s: %w", client.ObjectKeyFromObject(object), err)
+	}
+	return nil
 }
 
 // patchWith applies a change to the object, here and in Kubernetes, and returns the resource version in Kubernetes.

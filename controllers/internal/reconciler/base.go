@@ -42,7 +42,7 @@ func (b *Base) Warn(about client.Object, reason, action, format string, args ...
 	b.Recorder.Eventf(about, nil, corev1.EventTypeWarning, reason, action, format, args...)
 }
 
-// Tell emits an event about an object that nobody has to do anything about.
+// Tell emits an event about an object that needs no action.
 func (b *Base) Tell(about client.Object, reason, action, format string, args ...any) {
 	b.Recorder.Eventf(about, nil, corev1.EventTypeNormal, reason, action, format, args...)
 }

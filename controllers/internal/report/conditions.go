@@ -5,8 +5,10 @@ package report
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
@@ -79,6 +83,18 @@ func Summarize(of conditions.Setter, deleting bool, types ...string) {
 		return
 	}
 	SetTrue(of, infrav1.ReadyCondition, infrav1.ReadyReason)
+}
+
+// AwaitOwner says on an object that nothing is done for it until an object of a kind owns it.
+func AwaitOwner(ctx context.Context, c client.Client, object interface {
+	client.Object
+	conditions.Setter
+}, kind string) error {
+	return client.IgnoreNotFound(objects.PatchConditions(ctx, c, object, func() {
+		SetFalse(object, infrav1.ReadyCondition, infrav1.WaitingForOwnerReason, "no %s owns it, so nothing is done for it: "+
+			"spec.infrastructureRef of a %s in namespace %s must name %s, or delete it", kind, kind, object.GetNamespace(),
+			object.GetName())
+	}, infrav1.ReadyCondition))
 }
 
 // maxForeign bounds texts of other programs, in bytes.
@@ -157,6 +173,8 @@ func Explain(err error) Problem {
 		return Problem{infrav1.VirtualIPInvalidReason, err.Error(), MendRetry}
 	case errors.As(err, &address):
 		return Problem{cmp.Or(reasons[address.Problem], infrav1.StaticIPInvalidReason), err.Error(), MendRetry}
+	case guard.Is[*machine.NICError](err) && errors.Is(err, maas.Forbidden):
+		return Problem{infrav1.EntitlementMissingReason, err.Error(), MendRetry}
 	case guard.Is[*machine.NICError](err):
 		return Problem{infrav1.NetworkDeviceInvalidReason, err.Error(), MendRetry}
 	case guard.Is[*machine.ImageError](err), guard.Is[*lxd.NoImageError](err):
@@ -171,6 +189,8 @@ func Explain(err error) Problem {
 		return Problem{infrav1.EntitlementMissingReason, err.Error(), MendRetry}
 	case guard.Is[*scope.BootstrapDataError](err):
 		return Problem{infrav1.WaitingForBootstrapDataReason, err.Error(), CapacityRetry}
+	case guard.Is[*scope.BootstrapFormatError](err):
+		return Problem{infrav1.BootstrapFormatNotSupportedReason, err.Error(), SafetyRetry}
 	case errors.As(err, &nameTaken):
 		return Problem{infrav1.MachineNotOursReason, nameTaken.Error() + ": delete the Machine, whose successor has " +
 			"another name and MAC address; or, if it has the name, rename it in MAAS", MendRetry}
@@ -211,7 +231,7 @@ var reasons = map[any]string{
 	machine.AddressInDynamicRange: infrav1.StaticIPInDynamicRangeReason,
 }
 
-// unavailable is the reason of an error that says nothing of what was asked for: which server did not tell.
+// unavailable is the reason of an error that says nothing of what was asked for: which server did not respond.
 func unavailable(err error) string {
 	if guard.Is[*lxdhost.Error](err) {
 		return infrav1.LXDUnavailableReason
@@ -222,16 +242,23 @@ func unavailable(err error) string {
 // explainMAAS sorts the errors of the MAAS client.
 func explainMAAS(err error) Problem {
 	found, remedy := maas.Explain(err)
+	source := ""
+	if known, is := errors.AsType[*scope.SourceError](err); is {
+		source = known.Source + ": "
+	}
 	switch explained := strings.TrimSuffix(found+": "+remedy, ": "); {
 	case errors.Is(err, maas.Unauthorized):
-		return Problem{infrav1.CredentialsInvalidReason, explained, MendRetry}
+		return Problem{infrav1.CredentialsInvalidReason, source + explained, MendRetry}
 	case errors.Is(err, maas.Untrusted):
-		return Problem{infrav1.CertificateInvalidReason, explained, cmp.Or(maas.RetryAfter(err), MendRetry)}
+		return Problem{infrav1.CertificateInvalidReason, source + explained, cmp.Or(maas.RetryAfter(err), MendRetry)}
 	case maas.IsElsewhere(err):
-		return Problem{infrav1.EndpointInvalidReason, explained, MendRetry}
+		return Problem{infrav1.EndpointInvalidReason, source + explained, MendRetry}
 	case errors.Is(err, maas.Gone):
 		return Problem{infrav1.VMHostsNotSupportedReason, explained, MendRetry}
 	case errors.Is(err, maas.Forbidden):
+		if lacking := rights.Refusal(err); lacking != nil {
+			return Problem{infrav1.EntitlementMissingReason, lacking.Error(), MendRetry}
+		}
 		return Problem{infrav1.MAASRefusedReason, explained, MendRetry}
 	case errors.Is(err, maas.Exhausted):
 		return Problem{infrav1.MAASRefusedReason, "MAAS refuses: " + maas.Message(err) +
@@ -257,10 +284,30 @@ func (p Problem) Show(to conditions.Setter, condition string) Problem {
 	return p
 }
 
+// WaitError is the error of a reconcile that waits for something: it comes back with a growing backoff, and the log
+// does not show it as an error.
+type WaitError struct{ cause error }
+
+// Error is that of the cause.
+func (e *WaitError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the cause.
+func (e *WaitError) Unwrap() error { return e.cause }
+
+// OnlyWaits reports whether all that an error joins is waited for.
+func OnlyWaits(err error) bool {
+	isOther := func(part error) bool { return !guard.Is[*WaitError](part) }
+	return err != nil && !slices.ContainsFunc(guard.Parts(err), isOther)
+}
+
 // Result returns what the work queue gets for a problem: when to requeue, or the error itself for a growing backoff.
+// What has a reason of its own is a *WaitError.
 func (p Problem) Result(err error) (ctrl.Result, error) {
-	if p.RetryAfter > 0 {
+	switch {
+	case p.RetryAfter > 0:
 		return ctrl.Result{RequeueAfter: wait.Jitter(p.RetryAfter, 0.2)}, nil // Spread the retries of machines.
+	case err != nil && (p.Reason != infrav1.NotReadyReason || guard.Is[*machine.StaleVMHostsError](err)):
+		return ctrl.Result{}, &WaitError{err}
 	}
 	return ctrl.Result{}, err
 }

@@ -10,9 +10,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	kerrors "k8s.io/apimachinery/pkg/util/errors"
+
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 )
 
 func TestAnAddressThatIsTakenIsNoRefusal(t *testing.T) {
@@ -56,5 +60,36 @@ func TestBriefMakesOneShortLine(t *testing.T) {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// What is waited for has its reason in a condition: it is an error of its own type, which the log does not show as one.
+// What nobody expected stays an error, also beside a wait.
+func TestAWaitIsNoError(t *testing.T) {
+	unexpected := errors.New("a bug")
+	for name, tc := range map[string]struct {
+		err   error
+		waits bool // as an error: not for a certain time
+		fails bool
+	}{
+		"MAAS does not respond":      {&maas.Error{Kind: maas.Unavailable}, true, false},
+		"MAAS says when to ask":      {&maas.Error{Kind: maas.Unavailable, RetryAfter: time.Minute}, false, false},
+		"a list that is too old":     {&machine.StaleVMHostsError{}, true, false},
+		"a person must do something": {Later(MendRetry, infrav1.NotReadyReason, "it waits"), false, false},
+		"what nobody expected":       {unexpected, false, true},
+	} {
+		result, err := Explain(tc.err).Result(tc.err)
+		if OnlyWaits(err) != tc.waits || (err != nil) != (tc.waits || tc.fails) || (result.RequeueAfter > 0) != (err == nil) {
+			t.Errorf("%s: %+v, %v; want a wait: %t, an error: %t", name, result, err, tc.waits, tc.fails)
+		}
+		if err != nil && !errors.Is(err, tc.err) {
+			t.Errorf("%s: %v hides its cause", name, err)
+		}
+		if alone := kerrors.NewAggregate([]error{nil, err}); OnlyWaits(alone) != tc.waits {
+			t.Errorf("%s: joined with no other error, it is a wait: %t", name, !tc.waits)
+		}
+		if both := kerrors.NewAggregate([]error{err, unexpected}); OnlyWaits(both) {
+			t.Errorf("%s: with an error that nobody expected it is a wait", name)
+		}
 	}
 }

@@ -3,7 +3,6 @@
 package report
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -102,13 +101,24 @@ func factory(t *testing.T, config maas.Config, secrets ...*corev1.Secret) *scope
 	return f
 }
 
-// first is the first call of a cluster whose endpoint and key are these.
+// first is the first call of a cluster that names a Secret with this endpoint and key.
 func first(t *testing.T, endpoint, key string) error {
 	t.Helper()
-	client, err := maas.NewClient(maas.Config{Endpoint: endpoint, APIKey: key})
+	s, err := secret(t, map[string]string{"endpoint": endpoint, "apiKey": key})
 	if err == nil {
-		t.Cleanup(client.Close)
-		_, err = client.ListZones(t.Context())
+		_, err = s.Inventory.Client().ListZones(t.Context())
+		err = s.From(err)
+	}
+	return err
+}
+
+// own is the first call of a cluster that has the manager's credentials.
+func own(t *testing.T, endpoint, key string) error {
+	t.Helper()
+	s, err := factory(t, maas.Config{Endpoint: endpoint, APIKey: key}).Cluster(t.Context(), &clusterv1.Cluster{}, &infrav1.MaasCluster{})
+	if err == nil {
+		_, err = s.Inventory.Client().ListZones(t.Context())
+		err = s.From(err)
 	}
 	return err
 }
@@ -162,8 +172,12 @@ func (r *region) metal(p maas.AllocateParams) error {
 }
 
 func (r *region) may(what string, use rights.Use) error {
-	pools := func(ctx context.Context) ([]maas.Ref, error) { return r.Inventory.ResourcePools(ctx, time.Minute) }
-	return rights.Require(r.t.Context(), r.Inventory, what, use, pools)
+	return rights.Require(r.t.Context(), r.Inventory, what, use)
+}
+
+// tag makes a tag, which not every user may.
+func (r *region) tag() error {
+	return r.Inventory.Client().CreateTag(r.t.Context(), maas.Unrecorded("a test"), maas.Tag{Name: "t"})
 }
 
 // handshake asks MAAS over TLS, by a name and at a time; without a name the authority is not known.
@@ -195,7 +209,7 @@ func (e *untrusted) Error() string { return e.cause.Error() }
 func (e *untrusted) Unwrap() []error { return []error{maas.Untrusted, e.cause} }
 
 // secret makes the scope of a cluster that names a Secret with these data.
-func secret(t *testing.T, data map[string]string) error {
+func secret(t *testing.T, data map[string]string) (*scope.Cluster, error) {
 	t.Helper()
 	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "maas"}, Data: map[string][]byte{}}
 	for key, value := range data {
@@ -203,7 +217,13 @@ func secret(t *testing.T, data map[string]string) error {
 	}
 	cluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	cluster.Spec.CredentialsRef = &infrav1.LocalObjectReference{Name: "maas"}
-	_, err := factory(t, maas.Config{}, held).Cluster(t.Context(), &clusterv1.Cluster{}, cluster)
+	return factory(t, maas.Config{}, held).Cluster(t.Context(), &clusterv1.Cluster{}, cluster)
+}
+
+// wrongSecret returns what is wrong with the data of a Secret.
+func wrongSecret(t *testing.T, data map[string]string) error {
+	t.Helper()
+	_, err := secret(t, data)
 	return err
 }
 
@@ -265,8 +285,12 @@ func TestMessagesForWrongInput(t *testing.T) {
 		"bare metal of another architecture":    r.metal(maas.AllocateParams{Architecture: "arm64"}),
 		"a plain user's key for a VM":           joe.may("a VM (spec.provisioningMode)", rights.VMs),
 		"a plain user's key for interfaces":     joe.may("spec.interfaces", rights.Interfaces),
-		"a plain user's key, MAAS 3.8":          joe38.may("spec.interfaces", rights.Interfaces),
+		"a plain user's key, MAAS 3.8":          joe38.tag(),
 		"a key that MAAS does not know":         first(t, r.url+"/MAAS", "nobody:token:secret"),
+		"the manager's key":                     own(t, r.url+"/MAAS", "nobody:token:secret"),
+		"a VM with too much memory":             r.vm(func(s *lxd.VMSpec) { s.Memory = 1 << 20 }),
+		"a VM with too large a disk":            r.vm(func(s *lxd.VMSpec) { s.Disk = 1000 }),
+		"a VM's host":                           r.vm(func(s *lxd.VMSpec) { s.HostName = "lxd-z9" }),
 		"a key with a wrong secret":             first(t, r.url+"/MAAS", "admin:token:wrong"),
 		"a URL without /MAAS":                   first(t, r.url, administrator),
 		"a URL of another server":               first(t, page.URL+"/MAAS", administrator),
@@ -275,12 +299,12 @@ func TestMessagesForWrongInput(t *testing.T) {
 		"a certificate of an unknown authority": r.handshake("", valid),
 		"a certificate that has expired":        r.handshake("example.com", time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)),
 		"a certificate for another name":        r.handshake("maas.example.org", valid),
-		"a Secret without the API key":          secret(t, map[string]string{"endpoint": r.url, "api-key": administrator}),
-		"a Secret without the endpoint":         secret(t, map[string]string{"url": r.url, "apiKey": administrator}),
-		"a Secret without keys":                 secret(t, nil),
-		"a Secret with a malformed API key":     secret(t, map[string]string{"endpoint": r.url, "apiKey": "admin"}),
-		"a Secret with a malformed endpoint":    secret(t, map[string]string{"endpoint": "maas.example.com", "apiKey": administrator}),
-		"a Secret with a malformed CA":          secret(t, map[string]string{"endpoint": r.url, "apiKey": administrator, "caBundle": "x"}),
+		"a Secret without the API key":          wrongSecret(t, map[string]string{"endpoint": r.url, "api-key": administrator}),
+		"a Secret without the endpoint":         wrongSecret(t, map[string]string{"url": r.url, "apiKey": administrator}),
+		"a Secret without keys":                 wrongSecret(t, nil),
+		"a Secret with a malformed API key":     wrongSecret(t, map[string]string{"endpoint": r.url, "apiKey": "admin"}),
+		"a Secret with a malformed endpoint":    wrongSecret(t, map[string]string{"endpoint": "maas.example.com", "apiKey": administrator}),
+		"a Secret with a malformed CA":          wrongSecret(t, map[string]string{"endpoint": r.url, "apiKey": administrator, "caBundle": "x"}),
 	}
 	sentences := map[string]string{}
 	for name, err := range got {

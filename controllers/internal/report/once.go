@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Once remembers of which objects something was told, and which were let go: the cache may still have them as they were
+// Once remembers for which objects an event was sent, and which are gone: the cache may still have them as they were
 // before. After a restart it has not, and nothing is remembered.
 type Once struct {
 	told  sync.Map // UIDs

@@ -31,7 +31,7 @@ func Wait(after time.Duration, reason, format string, args ...any) Outcome {
 	return Outcome{wait: &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), RetryAfter: after}}
 }
 
-// Hold is Wait where nobody knows whether what is wanted is the case.
+// Hold is Wait where it is not known whether what is wanted is the case.
 func Hold(after time.Duration, reason, format string, args ...any) Outcome {
 	out := Wait(after, reason, format, args...)
 	out.kind = unknown

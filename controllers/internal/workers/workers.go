@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
@@ -45,6 +47,8 @@ func Manage(
 //
 // Nor do those that wait for one server block those that wait for another: for one server at most as many may wait as
 // there are free places. One that finds no place ends at its first wait, before it asked anything, and comes back.
+//
+// What only waits is no error in the log: a condition has its reason. It comes back as an error does.
 func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconciler {
 	all := &pool{workers: make(chan struct{}, max(options.MaxConcurrentReconciles, 1)), free: maxWaiting,
 		waiting: map[guard.Server]int{}}
@@ -63,6 +67,10 @@ func Limit(r reconcile.Reconciler, options *controller.Options) reconcile.Reconc
 		result, err := r.Reconcile(guard.WithServer(guard.WithIdle(ctx, w.idle), w.at), request)
 		if errors.Is(context.Cause(ctx), errCrowded) {
 			return reconcile.Result{RequeueAfter: all.later()}, nil
+		}
+		if report.OnlyWaits(err) {
+			ctrl.LoggerFrom(ctx).V(1).Info("Waits", "error", text.Lines(err))
+			return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // No other result has a backoff that grows.
 		}
 		return result, err
 	})

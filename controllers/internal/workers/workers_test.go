@@ -4,6 +4,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 // Reconciles that wait for MAAS free their workers for others, however few workers there are.
@@ -192,4 +195,22 @@ func TestAReconcileThatHasAPlaceKeepsIt(t *testing.T) {
 		close(others)
 		all.Wait()
 	})
+}
+
+// What only waits comes back with a growing backoff, and is no error, which would be in the log as one.
+func TestAReconcileThatOnlyWaitsIsNoError(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		isWait bool
+	}{
+		"MAAS does not respond": {&maas.Error{Kind: maas.Unavailable}, true},
+		"a bug":                 {errors.New("a bug"), false},
+	} {
+		result, err := Limit(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			return report.Explain(tc.err).Result(tc.err)
+		}), &controller.Options{}).Reconcile(t.Context(), reconcile.Request{})
+		if (err == nil) != tc.isWait || result.IsZero() == tc.isWait {
+			t.Errorf("%s: %+v, %v; want a wait: %t", name, result, err, tc.isWait)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/chaos"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
@@ -55,10 +56,10 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (code int, err error) {
 	attack = short
-	if life.FullAttack() {
+	if chaos.Full() {
 		attack = full
 	}
-	if attack.seed, err = life.AttackSeed(attack.seed); err != nil {
+	if attack.seed, err = chaos.Seed(attack.seed); err != nil {
 		return 1, err
 	}
 	options := sandbox.Options{

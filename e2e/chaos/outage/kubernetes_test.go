@@ -18,7 +18,7 @@ import (
 const kubernetesTimeout = 3 * time.Minute
 
 // What MAAS did can't be written down, and the manager loses its lease: the next one finds it.
-func TestKubernetesIsGone(t *testing.T) {
+func TestTheAPIServerIsAway(t *testing.T) {
 	w := newWorld(t)
 	c := w.cluster(life.Namespace, "kube")
 	w.withoutKubernetesAfter("allocate", func() {

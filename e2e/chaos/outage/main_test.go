@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/chaos"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
@@ -17,7 +18,7 @@ import (
 var box *sandbox.Sandbox
 
 // full means that outages may be longer than the client's timeouts, which are minutes.
-var full = life.FullAttack()
+var full = chaos.Full()
 
 func TestMain(m *testing.M) {
 	os.Exit(life.Main(m, sandbox.Options{

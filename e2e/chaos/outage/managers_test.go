@@ -19,7 +19,7 @@ const leaderTimeout = 3 * time.Minute
 
 // A leader is stopped for longer than its lease, as one that dies: the other manager continues its work. It gives up when it
 // resumes.
-func TestLeaderSleeps(t *testing.T) {
+func TestALeaderIsStoppedForLongerThanItsLease(t *testing.T) {
 	w := newWorld(t)
 	w.twoManagers()
 	c := w.cluster(life.Namespace, "sleep")

@@ -104,8 +104,13 @@ func newService(t *testing.T, s *server) *Service {
 	return NewService(inventory.New(client, inventory.Options{}))
 }
 
-func unrecorded(ctx context.Context, call func(context.Context, maas.Permit) error) error {
-	return call(ctx, maas.Unrecorded("a test"))
+var unrecorded = Calls{
+	Write: func(ctx context.Context, call func(context.Context, maas.Permit) error) error {
+		return call(ctx, maas.Unrecorded("a test"))
+	},
+	Free: func(ctx context.Context, call func(context.Context, maas.ReleasePermit) error) error {
+		return call(ctx, maas.UnrecordedRelease("a test"))
+	},
 }
 
 func want(addresses ...string) func([]string) ([]string, error) {
@@ -166,6 +171,7 @@ func TestEnsureAfterTheOnlyMachineWasReplaced(t *testing.T) {
 			ensure("10.0.0.1")
 			ensure() // The machine is on its way out.
 			gone(s)
+			service.LetGo("api.maas.test", "one")
 			ensure()
 			if slices.Contains(s.addresses, "") {
 				t.Errorf("after the calls %v the record has the link still, which the next user's machine would fill", s.calls)
@@ -184,6 +190,52 @@ func TestEnsureAfterTheOnlyMachineWasReplaced(t *testing.T) {
 			ensure("10.0.0.1")
 			if len(s.calls) != calls || s.reads != reads {
 				t.Errorf("a record that is known to be right was read or written again: %v", s.calls[calls:])
+			}
+		})
+	}
+}
+
+// A machine takes its time to go, and many reconciles see it. A replacement may be there before it is let go.
+func TestEnsureReadsOnceWhileTheOnlyMachineGoes(t *testing.T) {
+	for name, gone := range map[string]func(*server){
+		"its address stays":                     func(*server) {},
+		"a released machine leaves a link":      func(s *server) { s.addresses = []string{""} },
+		"the record goes with its last address": func(s *server) { s.fqdn, s.addresses = "", nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{}
+			service := newService(t, s)
+			ensure := func(addresses ...string) {
+				t.Helper()
+				if _, _, err := service.Ensure(t.Context(), "api.maas.test", false, unrecorded, want(addresses...)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ensure("10.0.0.1")
+			reads := s.reads
+			for range 5 {
+				ensure()
+			}
+			if s.reads != reads {
+				t.Errorf("%d reads while the machine is on its way out", s.reads-reads)
+			}
+			gone(s)
+			for range 5 { // A reconciler whose cache is behind says it again.
+				service.LetGo("api.maas.test", "one")
+				ensure()
+			}
+			if s.reads != reads+1 {
+				t.Errorf("%d reads after it was let go, want 1", s.reads-reads)
+			}
+			service.LetGo("api.maas.test", "another")
+			ensure()
+			if s.reads != reads+2 {
+				t.Errorf("%d reads after another one was let go, too, want 2", s.reads-reads)
+			}
+			s.addresses = nil // MAAS took its address out only now.
+			ensure("10.0.0.1")
+			if !slices.Equal(s.addresses, []string{"10.0.0.1"}) {
+				t.Errorf("the replacement has the address of the former machine, and the record %q", s.addresses)
 			}
 		})
 	}
@@ -238,7 +290,7 @@ func TestTheRecordOfAnotherNameIsNotTouched(t *testing.T) {
 	s := &server{fqdn: "somebody.maas.test", addresses: []string{"10.0.0.9"}}
 	service := newService(t, s)
 	_, _, ensured := service.Ensure(t.Context(), name, false, unrecorded, want("10.0.0.1"))
-	for doing, err := range map[string]error{"writing": ensured, "deleting": service.Delete(t.Context(), maas.Unrecorded("a test"), name)} {
+	for doing, err := range map[string]error{"writing": ensured, "deleting": service.Delete(t.Context(), maas.Unrecorded("a test"), unrecorded.Free, name)} {
 		var wrong *inventory.WrongRecordError
 		if !errors.As(err, &wrong) || wrong.Got != "somebody.maas.test" || wrong.Wanted != name {
 			t.Errorf("%s: the error is %v", doing, err)
@@ -270,7 +322,7 @@ func TestDeleteEndsWhenTheRecordIsGone(t *testing.T) {
 	s := &server{fqdn: "API.maas.test", addresses: []string{"10.0.0.1"}} // Names of DNS don't care.
 	service := newService(t, s)
 	for range 2 {
-		if err := service.Delete(t.Context(), maas.Unrecorded("a test"), name); err != nil {
+		if err := service.Delete(t.Context(), maas.Unrecorded("a test"), unrecorded.Free, name); err != nil {
 			t.Error(err)
 		}
 	}
@@ -297,7 +349,7 @@ func TestWaitingForTheRecordRespectsTheContext(t *testing.T) {
 		<-free
 		cancel()
 	}()
-	if err := service.Delete(ctx, maas.Unrecorded("a test"), name); !errors.Is(err, context.Canceled) {
+	if err := service.Delete(ctx, maas.Unrecorded("a test"), unrecorded.Free, name); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v, want that the context was cancelled", err)
 	}
 }

@@ -19,11 +19,11 @@ const (
 	// domainRetry is how old it may be for a new cluster, and how often MAAS is asked for a domain that it does not
 	// serve.
 	domainRetry = 5 * time.Second
-	// maxDomainsNamed is how many domains a message names.
-	maxDomainsNamed = 5
+	// maxNamed is how many domains, or subnets, a message names.
+	maxNamed = 5
 )
 
-// DomainProblem is why MAAS's DNS does not answer for the names in a domain.
+// DomainProblem is why MAAS's DNS does not serve the names in a domain.
 type DomainProblem string
 
 const (
@@ -50,7 +50,7 @@ func (e *DomainError) Found() string {
 	if len(e.Others) == 0 {
 		return fmt.Sprintf("MAAS does not serve the domain %s", e.Domain)
 	}
-	return fmt.Sprintf("MAAS does not serve the domain %s, only %s", e.Domain, text.List(e.Others, maxDomainsNamed))
+	return fmt.Sprintf("MAAS does not serve the domain %s, only %s", e.Domain, text.List(e.Others, maxNamed))
 }
 
 // Remedy says what to do.

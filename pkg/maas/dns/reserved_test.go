@@ -3,6 +3,7 @@
 package dns
 
 import (
+	"context"
 	"testing"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -35,7 +36,7 @@ func TestWhatWasReservedForTheRecordIsFreeWithoutIt(t *testing.T) {
 				if free := b.isFree(t, virtualIP); free != tc.free || b.isFree(t, kept) {
 					t.Errorf("what left the record is free: %t, want %t; or what is in it is free", free, tc.free)
 				}
-				if err := b.ours.Delete(t.Context(), maas.Unrecorded("a test"), virtualName); err != nil {
+				if err := b.ours.Delete(t.Context(), maas.Unrecorded("a test"), unrecorded.Free, virtualName); err != nil {
 					t.Fatal(err)
 				}
 				if !b.isFree(t, kept) {
@@ -44,6 +45,39 @@ func TestWhatWasReservedForTheRecordIsFreeWithoutIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While an earlier release may come late, the next one waits, and the record is as it should be all the same.
+func TestWhatMayNotBeFreedYetIsFreedLater(t *testing.T) {
+	const kept = "10.77.0.63"
+	onBoth(t, func(t *testing.T, b *virtualBed) {
+		ensure := func(calls Calls, addresses ...string) {
+			t.Helper()
+			if got, _, err := b.ours.Ensure(t.Context(), virtualName, true, calls, want(addresses...)); err != nil || len(got) != len(addresses) {
+				t.Errorf("the record has %v, want %v: %v", got, addresses, err)
+			}
+		}
+		isReserved := func() bool {
+			t.Helper()
+			reserved, err := b.ours.reservedFor(t.Context(), 0, []string{virtualIP})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(reserved) > 0
+		}
+		waits := unrecorded
+		waits.Free = func(context.Context, func(context.Context, maas.ReleasePermit) error) error { return nil }
+		ensure(waits, virtualIP, kept)
+		ensure(waits, kept)
+		ensure(waits, kept)
+		if !isReserved() {
+			t.Error("it is freed though it may not be")
+		}
+		ensure(unrecorded, kept)
+		if isReserved() {
+			t.Error("it is reserved still")
+		}
+	})
 }
 
 // A release or a write whose outcome is not known is made up for, though the record is as it should be by then.
@@ -65,7 +99,7 @@ func TestWhatCouldNotBeFreedIsFreedLater(t *testing.T) {
 			func(t *testing.T, b *virtualBed) error { return ensure(t, b, kept) }, true, true},
 		"a release, then the record's end": {simulator.Fault{Op: "release", DropBefore: true},
 			func(t *testing.T, b *virtualBed) error {
-				return b.ours.Delete(t.Context(), maas.Unrecorded("a test"), virtualName)
+				return b.ours.Delete(t.Context(), maas.Unrecorded("a test"), unrecorded.Free, virtualName)
 			}, false, true},
 		"a release, then the address comes back": {simulator.Fault{Op: "release", DropBefore: true},
 			func(t *testing.T, b *virtualBed) error {

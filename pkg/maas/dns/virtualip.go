@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -129,7 +130,7 @@ func (s *Service) outside(ctx context.Context, cause error) error {
 	there := list.Each(subnets, func(subnet maas.Subnet) string { return subnet.CIDR })
 	slices.Sort(there)
 	return &VirtualIPError{Problem: fmt.Sprintf("MAAS refuses (%s): use a subnet of MAAS, or an address in one (it has "+
-		"%s)", strings.TrimSuffix(maas.Message(cause), "."), strings.Join(there, ", "))}
+		"%s)", strings.TrimSuffix(maas.Message(cause), "."), text.List(there, maxNamed))}
 }
 
 // full distinguishes a subnet without a free address from a MAAS that is out of order.
@@ -154,9 +155,20 @@ func (s *Service) full(ctx context.Context, cidr string, cause error) error {
 	return &VirtualIPError{Problem: "MAAS has no free address in the subnet " + cidr + ": free one, or use another subnet"}
 }
 
+// DropName deletes a name under which nothing is reserved. Addresses that another user puts under it stay reserved.
+func (s *Service) DropName(ctx context.Context, permit maas.Permit, fqdn string) error {
+	unlock, err := s.lock.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	defer s.inventory.ForgetDNSRecord(fqdn)
+	return s.deleteName(ctx, permit, fqdn)
+}
+
 // ReleaseVirtualIP releases the recorded address, or without one all that is reserved under the name, and deletes the
 // name. Addresses that another user put under the name stay reserved.
-func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn, recorded string) error {
+func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.ReleasePermit, fqdn, recorded string) error {
 	unlock, err := s.lock.Acquire(ctx)
 	if err != nil {
 		return err
@@ -175,12 +187,12 @@ func (s *Service) ReleaseVirtualIP(ctx context.Context, permit maas.Permit, fqdn
 			return fmt.Errorf("releasing the virtual IP %s: %w", address, err)
 		}
 	}
-	return s.deleteName(ctx, permit, fqdn)
+	return s.deleteName(ctx, permit.Permit(), fqdn)
 }
 
 // release releases one address. If the address is known to be ours, another user of MAAS may have reserved it: the
 // owner of the cluster's former key.
-func (s *Service) release(ctx context.Context, permit maas.Permit, fqdn, address string, ours bool) error {
+func (s *Service) release(ctx context.Context, permit maas.ReleasePermit, fqdn, address string, ours bool) error {
 	err := s.giveUp(ctx, permit, fqdn, address, false)
 	if !errors.Is(err, maas.Invalid) || !ours {
 		return ignore(err, maas.Invalid) // It is no longer reserved, or another user's.
@@ -192,7 +204,7 @@ func (s *Service) release(ctx context.Context, permit maas.Permit, fqdn, address
 	return ignore(s.giveUp(ctx, permit, fqdn, address, true), maas.Invalid)
 }
 
-func (s *Service) giveUp(ctx context.Context, permit maas.Permit, fqdn, address string, force bool) error {
+func (s *Service) giveUp(ctx context.Context, permit maas.ReleasePermit, fqdn, address string, force bool) error {
 	return s.inventory.ChangeDNSRecord(fqdn, func(client *maas.Client) (*maas.DNSResource, error) {
 		return nil, client.ReleaseAddress(ctx, permit, address, force)
 	})

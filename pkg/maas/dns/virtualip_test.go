@@ -4,10 +4,13 @@ package dns
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
@@ -73,33 +76,23 @@ func onBoth(t *testing.T, run func(*testing.T, *virtualBed)) {
 	}
 }
 
+// Also if the address of ours was never recorded.
 func TestReleaseLeavesWhatSomebodyElseReserved(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *virtualBed) {
-		reserve(t, b.ours, virtualIP, virtualName)
-		reserve(t, b.other, othersIP, virtualName)
-		if err := b.ours.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, virtualIP); err != nil {
-			t.Fatal(err)
-		}
-		if !b.isFree(t, virtualIP) || b.isFree(t, othersIP) {
-			t.Error("ours is still reserved, or the other's is free")
-		}
-		if left := b.maas.Lookup(virtualName); len(left) > 0 {
-			t.Errorf("the name leads to %v", left)
-		}
-	})
-}
-
-func TestReleaseOfWhatWasNeverRecordedTakesOnlyOurOwn(t *testing.T) {
-	onBoth(t, func(t *testing.T, b *virtualBed) {
-		reserve(t, b.ours, virtualIP, virtualName)
-		reserve(t, b.other, othersIP, virtualName)
-		if err := b.ours.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, ""); err != nil {
-			t.Fatal(err)
-		}
-		if !b.isFree(t, virtualIP) || b.isFree(t, othersIP) {
-			t.Error("ours is still reserved, or the other's is free")
-		}
-	})
+	for _, recorded := range []string{virtualIP, ""} {
+		onBoth(t, func(t *testing.T, b *virtualBed) {
+			reserve(t, b.ours, virtualIP, virtualName)
+			reserve(t, b.other, othersIP, virtualName)
+			if err := b.ours.ReleaseVirtualIP(t.Context(), maas.UnrecordedRelease("a test"), virtualName, recorded); err != nil {
+				t.Fatal(err)
+			}
+			if !b.isFree(t, virtualIP) || b.isFree(t, othersIP) {
+				t.Error("ours is still reserved, or the other's is free")
+			}
+			if left := b.maas.Lookup(virtualName); recorded != "" && len(left) > 0 {
+				t.Errorf("the name leads to %v", left)
+			}
+		})
+	}
 }
 
 // The cluster's API key was exchanged for that of another user.
@@ -107,7 +100,7 @@ func TestReleaseOfWhatAnotherUserReservedForUs(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *virtualBed) {
 		reserve(t, b.other, virtualIP, virtualName)
 		for range 2 {
-			if err := b.ours.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, virtualIP); err != nil {
+			if err := b.ours.ReleaseVirtualIP(t.Context(), maas.UnrecordedRelease("a test"), virtualName, virtualIP); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -124,7 +117,7 @@ func TestVirtualIPUnderAnotherNameIsNotTakenForOurs(t *testing.T) {
 	if got, err := service.VirtualIP(t.Context(), name, ""); !errors.As(err, &wrong) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if err := service.ReleaseVirtualIP(t.Context(), maas.Unrecorded("a test"), name, ""); !errors.As(err, &wrong) || s.calls != nil {
+	if err := service.ReleaseVirtualIP(t.Context(), maas.UnrecordedRelease("a test"), name, ""); !errors.As(err, &wrong) || s.calls != nil {
 		t.Errorf("releasing: %v, calls %v", err, s.calls)
 	}
 }
@@ -154,6 +147,21 @@ func TestWhyAVirtualIPIsNotReserved(t *testing.T) {
 	}
 }
 
+// A MAAS may have hundreds of subnets.
+func TestARefusedVirtualIPNamesFewSubnets(t *testing.T) {
+	region := virtualRegion
+	for i := range 100 {
+		region += fmt.Sprintf("  - {cidr: 10.%d.0.0/24}\n", 100+i)
+	}
+	_, endpoint := simtest.Start(t, region, simulator.Options{})
+	service := NewService(inventory.New(simtest.Client(t, endpoint, "admin:token:secret"), inventory.Options{}))
+	_, err := service.ReserveVirtualIP(t.Context(), maas.Unrecorded("a test"), virtualName, "192.0.2.1", "")
+	refused, is := errors.AsType[*VirtualIPError](err)
+	if !is || strings.Count(refused.Problem, "/24") > maxNamed {
+		t.Errorf("%v, want a refusal that names at most %d subnets", err, maxNamed)
+	}
+}
+
 func TestAVirtualIPInADomainThatIsGone(t *testing.T) {
 	b := newVirtualBed(t, "3.6.5")
 	var gone *DomainError
@@ -165,6 +173,21 @@ func TestAVirtualIPInADomainThatIsGone(t *testing.T) {
 	}
 	if err := b.ours.CheckDomain(t.Context(), "maas.sim", true); err != nil {
 		t.Error(err)
+	}
+}
+
+// Only a domain of exactly the name will do, and only if MAAS is authoritative for it.
+func TestWhichDomainMAASServes(t *testing.T) {
+	domains := []maas.Domain{{Name: "z.sim", Authoritative: true}, {Name: "shown.sim"}, {Name: "a.sim", Authoritative: true}}
+	for name, want := range map[string]*DomainError{
+		"a.sim":     nil,
+		"shown.sim": {Problem: DomainNotAuthoritative, Domain: "shown.sim", Others: []string{"a.sim", "z.sim"}},
+		"A.sim":     {Problem: DomainNotFound, Domain: "A.sim", Others: []string{"a.sim", "z.sim"}},
+	} {
+		var got *DomainError
+		if err := CheckDomain(domains, name); errors.As(err, &got) != (want != nil) || !cmp.Equal(want, got) {
+			t.Errorf("%s: %v\n%s", name, err, cmp.Diff(want, got))
+		}
 	}
 }
 

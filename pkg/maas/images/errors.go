@@ -25,7 +25,7 @@ func (e *Error) Unwrap() error { return e.cause }
 const (
 	replaceRemedy = "give it another name, for example with its version; with --replace MAAS drops the old file " +
 		"at once, and no machine can be deployed with the image until the new one is there"
-	awaitRemedy    = "wait, if somebody uploads it right now; otherwise --replace drops it"
+	awaitRemedy    = "wait, if it is being uploaded right now; otherwise --replace drops it"
 	separateRemedy = "put the architecture into the names, or upgrade MAAS to 3.6.3 or 3.7.1"
 	renameRemedy   = "delete that image in MAAS, which can't deploy it under this name; then run the command again"
 	reuseRemedy    = "use that image"

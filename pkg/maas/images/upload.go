@@ -149,7 +149,7 @@ type transfer struct {
 	u      Upload
 	image  int
 
-	file        maas.ImageFile // as MAAS last told
+	file        maas.ImageFile // as MAAS last returned it
 	offset      int64          // what MAAS has
 	controllers int
 }

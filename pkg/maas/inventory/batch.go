@@ -53,8 +53,8 @@ func (b *batch) failed(machines int) {
 	b.size = machines / 2
 }
 
-// mayBeOfOne reports whether fewer machines may be listed: MAAS, or a proxy before it, ran out of time, or fails to
-// answer because of one of them.
+// mayBeOfOne reports whether fewer machines may be listed: MAAS, or a proxy before it, ran out of time, or fails
+// because of one of them.
 func mayBeOfOne(err error) bool {
 	var e *maas.Error
 	return errors.Is(err, context.DeadlineExceeded) ||
@@ -79,7 +79,7 @@ func (i *Inventory) list(
 		case !mayBeOfOne(err):
 			return asked, nil, nil, err
 		}
-		// A MAAS that is slow with lists, or fails to answer them, still returns its version. One that hangs must not be
+		// A MAAS that is slow with lists, or fails to return them, still returns its version. One that hangs must not be
 		// asked for ever shorter lists.
 		if _, err := i.source.Version(ctx); err != nil {
 			return asked, nil, nil, err

@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,13 +12,12 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 const (
 	// rightsMaxAge is how long a right is believed in.
 	rightsMaxAge = 10 * time.Minute
-	// rightsRetry is how often MAAS is asked about a right that the user lacks.
+	// rightsRetry is how often MAAS is asked for what the user had no right to.
 	rightsRetry = 20 * time.Second
 )
 
@@ -155,12 +155,27 @@ func (i *Inventory) ForgetTags() {
 	i.tagged.DropAll()
 }
 
-// VMHostProject returns the LXD project that MAAS uses on a VM host.
+// hostProject is the LXD project of a VM host, or that MAAS does not tell the API key's user.
+type hostProject struct {
+	name    string
+	refused error
+}
+
+// VMHostProject returns the LXD project that MAAS uses on a VM host. maas.Forbidden: the API key's user may not make
+// VMs there.
 func (i *Inventory) VMHostProject(ctx context.Context, hostID int, maxAge time.Duration) (string, error) {
-	return i.projects.At(hostID).Get(ctx, maxAge, func(ctx context.Context) (string, error) {
+	ask := func(ctx context.Context) (hostProject, error) {
 		power, err := i.client.VMHostPower(ctx, hostID)
-		return power.Project, err
-	})
+		if errors.Is(err, maas.Forbidden) {
+			return hostProject{refused: err}, nil
+		}
+		return hostProject{name: power.Project}, err
+	}
+	project, err := i.projects.At(hostID).Get(ctx, maxAge, ask)
+	if err == nil && project.refused != nil {
+		project, err = i.projects.At(hostID).Get(ctx, rightsRetry, ask)
+	}
+	return project.name, cmp.Or(err, project.refused)
 }
 
 // DNSRecord returns the DNS record of a name, or nil if there is none. *WrongRecordError: MAAS returned another one.
@@ -198,40 +213,29 @@ func checkName(fqdn string, record *maas.DNSResource) error {
 	return nil
 }
 
-// grant is an entitlement for a resource pool, or for all of MAAS.
-type grant struct {
-	entitlement maas.Entitlement
-	inPool      bool
-	pool        int
-}
-
-// asker returns what asks MAAS about the API key.
-func (i *Inventory) asker() rights.Direct { return rights.Direct{Client: i.client} }
-
 // HasEntitlements reports whether MAAS has entitlements.
 func (i *Inventory) HasEntitlements(ctx context.Context) (bool, error) {
-	return i.entitlements.Get(ctx, rightsMaxAge, i.asker().HasEntitlements)
+	return i.entitlements.Get(ctx, rightsMaxAge, func(ctx context.Context) (bool, error) {
+		version, err := i.client.Version(ctx)
+		if err != nil {
+			return false, fmt.Errorf("reading MAAS's version: %w", err)
+		}
+		return version.HasEntitlements(), nil
+	})
 }
 
 // User returns the API key's user, who may be no administrator any more.
 func (i *Inventory) User(ctx context.Context) (maas.User, error) {
-	user, err := i.user.Get(ctx, rightsMaxAge, i.asker().User)
+	ask := func(ctx context.Context) (maas.User, error) {
+		user, err := i.client.WhoAmI(ctx)
+		if err != nil {
+			return user, fmt.Errorf("asking MAAS for the user of the API key: %w", err)
+		}
+		return user, nil
+	}
+	user, err := i.user.Get(ctx, rightsMaxAge, ask)
 	if err == nil && !user.Administrator {
-		user, err = i.user.Get(ctx, rightsRetry, i.asker().User)
+		user, err = i.user.Get(ctx, rightsRetry, ask)
 	}
 	return user, err
-}
-
-// Has reports whether the API key's user has an entitlement, for all of MAAS or for a resource pool.
-func (i *Inventory) Has(ctx context.Context, e maas.Entitlement, pool *maas.Ref) (rights.Answer, error) {
-	key := grant{entitlement: e}
-	if pool != nil {
-		key.inPool, key.pool = true, pool.ID
-	}
-	ask := func(ctx context.Context) (rights.Answer, error) { return i.asker().Has(ctx, e, pool) }
-	has, err := i.granted.At(key).Get(ctx, rightsMaxAge, ask)
-	if err == nil && has != rights.Yes {
-		has, err = i.granted.At(key).Get(ctx, rightsRetry, ask)
-	}
-	return has, err
 }

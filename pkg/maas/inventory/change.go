@@ -12,9 +12,9 @@ import (
 )
 
 // Change makes a call that changes a machine, and stores MAAS's response. If that does not hold the machine, the next
-// poll reads it. A call that fails changes nothing that is watched, and so wakes nobody: who made it knows when to
-// retry. Until MAAS has been asked again, the machine is not known. Change doesn't start tracking the machine: nothing
-// would ever end that for a machine that no reconciler observes. The error is the call's.
+// poll reads it. A call that fails changes nothing that is watched, and so wakes no reconciler: the caller knows when
+// to retry. Until MAAS has been asked again, the machine is not known. Change doesn't start tracking the machine:
+// nothing would ever end that for a machine that no reconciler observes. The error is the call's.
 func (i *Inventory) Change(systemID string, call func(*maas.Client) (*maas.Machine, error)) (*maas.Machine, error) {
 	asked := i.now()
 	machine, err := call(i.client)
@@ -74,6 +74,18 @@ func (i *Inventory) ChangeVMHosts(call func(*maas.Client) error) error {
 func (i *Inventory) DropVMHosts() {
 	i.vmHosts.Drop()
 	i.hosting.Drop()
+}
+
+// DeleteDNSRecord makes a call that deletes the DNS record of a name. If it succeeds, the next DNSRecord knows that
+// there is none. If it fails, that reads it again.
+func (i *Inventory) DeleteDNSRecord(fqdn string, call func(*maas.Client) error) error {
+	err := call(i.client)
+	if err != nil {
+		i.ForgetDNSRecord(fqdn)
+		return err
+	}
+	i.records.At(fqdn).Set(nil)
+	return nil
 }
 
 // ChangeDNSRecord makes a call that changes the DNS record of a name, and stores MAAS's response. If the call fails, or

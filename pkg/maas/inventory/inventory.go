@@ -19,7 +19,6 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/internal/cache"
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
 // Options tune an inventory.
@@ -29,7 +28,7 @@ type Options struct {
 	// IdleInterval is the time between two polls of all tracked machines.
 	IdleInterval time.Duration
 	// Notify is called with the system id of each machine whose observation changed. It must not block for long.
-	// nil: nobody.
+	// nil: nothing is called.
 	Notify func(systemID string)
 	Logger logr.Logger
 }
@@ -89,11 +88,10 @@ type Inventory struct {
 	domains  cache.Value[[]maas.Domain]
 	images   cache.Value[[]maas.Image]
 	details  cache.Values[int, maas.ImageDetail]
-	projects cache.Values[int, string]
+	projects cache.Values[int, hostProject]
 	records  cache.Values[string, *maas.DNSResource]
 	tags     cache.Value[[]maas.Tag]
 	user     cache.Value[maas.User]
-	granted  cache.Values[grant, rights.Answer]
 	used     cache.Values[int, SubnetUse]
 	tagged   cache.Values[string, []*maas.Machine]
 

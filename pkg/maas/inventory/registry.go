@@ -64,7 +64,7 @@ func (r *Registry) For(user string, config maas.Config) (*Inventory, error) {
 	return r.kept[id].Inventory, nil
 }
 
-// Release removes a user.
+// Release stops polling for a user.
 func (r *Registry) Release(user string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

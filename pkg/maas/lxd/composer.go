@@ -112,10 +112,10 @@ type Host struct {
 	// Reachable is false while MAAS has never reached the host, or does not know its resources yet.
 	Reachable bool
 	// CooldownUntil is set while nothing is composed on the host because of what it recently FailedTo do: compose a VM,
-	// or answer MAAS.
+	// or respond to MAAS.
 	CooldownUntil time.Time
 	FailedTo      string
-	// Forbidden is why the API key's user may not make VMs there; nil if he may.
+	// Forbidden is why the API key's user may not make VMs there; nil if the user may.
 	Forbidden *rights.Error
 	// SeenAt is when the figures were requested.
 	SeenAt time.Time
@@ -212,7 +212,7 @@ type VMSpec struct {
 	AntiAffinity AntiAffinity
 	// Devices are the VM's network interfaces; without any, MAAS chooses.
 	Devices []Device
-	// Image is the name of what it boots, and UserData what it is told, where it is made from an image.
+	// Image is the name of what it boots, and UserData the bytes that it is given, where it is made from an image.
 	Image, UserData string
 	// AgentName and Annotations say in MAAS whose it is, where it is made from an image.
 	AgentName   string
@@ -272,7 +272,7 @@ type VM struct {
 	Mark string
 	// Machine is what MAAS showed of it, if that is known.
 	Machine *maas.Machine
-	// DeletedAt is for Find alone: when its host answered that it deletes it, where HostFirst; the zero value: it did not.
+	// DeletedAt is for Find alone: when its host began to delete it, where HostFirst; the zero value: it did not.
 	// One list of the host serves all that were deleted at about that time.
 	DeletedAt time.Time
 	// Elsewhere is for Find alone: the reference to the host that it runs on. Another one is searched for.

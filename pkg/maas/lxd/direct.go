@@ -99,7 +99,7 @@ func (i *images) look(ctx context.Context, object *HostObject, spec *VMSpec, max
 }
 
 // allows reports whether VMs of a spec are of a namespace that may use the host. Without a namespace, they are
-// anybody's.
+// any user's.
 func (o *HostObject) allows(spec *VMSpec) bool {
 	return spec.Namespace == "" || o.Allows(spec.Namespace)
 }
@@ -175,7 +175,7 @@ func LinuxArchitecture(name string) string {
 }
 
 // upToDate returns the host as it was chosen, if it may still have the VM, with the key pair that it has now, after the
-// call was recorded: an earlier one that nobody is known to use is not trusted for long.
+// call was recorded: an earlier one that no host is known to use is not trusted for long.
 func (i *images) upToDate(ctx context.Context, host Host, spec *VMSpec) (*HostObject, error) {
 	now, err := i.object(ctx, HostRef(host))
 	if err != nil {
@@ -197,7 +197,7 @@ func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
 		Name: spec.Hostname, Marks: spec.Marks, MAC: spec.mac(0), Bridge: object.bridgeOf(spec.cards()[0]),
 		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: object.toDisk(Disk{spec.Disk, spec.StoragePool}),
 		Disks: list.Each(spec.MoreDisks, object.toDisk), Overcommit: object.Overcommit,
-		Config: map[string]string{lxdhost.KeyUserData: spec.UserData}, Devices: map[string]map[string]string{},
+		Config: map[string]string{lxdhost.KeyUserData: userDataText(spec.UserData)}, Devices: map[string]map[string]string{},
 	}
 	maps.Copy(wanted.Devices, spec.Hardware)
 	if spec.Profile != "" {
@@ -276,9 +276,14 @@ func (i *images) object(ctx context.Context, ref string) (*HostObject, error) {
 	}
 	for at := range objects {
 		o := &objects[at]
-		if mayHave := o.Direct || o.Problem != nil; mayHave && DirectRef(o.Namespace, o.Name) == ref {
-			return o.opened(ctx, "", 0), nil
+		if DirectRef(o.Namespace, o.Name) != ref {
+			continue
 		}
+		o = o.opened(ctx, "", 0)
+		if !o.Direct && o.Problem == nil {
+			o.Problem = &FormerHostError{VMHost: o.Name, LXDHost: o.Namespace + "/" + o.Name}
+		}
+		return o, nil
 	}
 	return nil, nil
 }

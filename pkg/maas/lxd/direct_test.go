@@ -3,6 +3,7 @@
 package lxd
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -119,5 +120,49 @@ func TestWhatAFailedComposeLeaves(t *testing.T) {
 				t.Error("the two ways to ask differ")
 			}
 		})
+	}
+}
+
+// A VM of an earlier try is deleted only if its host has answered that it can't be what is wanted, or may not have it.
+func TestWhichEarlierVMIsOfNoUse(t *testing.T) {
+	of := func(kind lxdhost.Kind) error { return &DirectError{cause: &lxdhost.Error{Kind: kind, Sent: true}} }
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"LXD did not respond":        {of(lxdhost.KindUnreachable), false},
+		"LXD is still at it":         {of(lxdhost.KindUnfinished), false},
+		"it took too long":           {of(lxdhost.KindTooLate), false},
+		"LXD does not trust the key": {of(lxdhost.KindNotTrusted), false},
+		"it was made otherwise":      {of(lxdhost.KindOutdated), true},
+		"a volume has its name":      {of(lxdhost.KindVolume), true},
+		"the image is gone":          {&DirectError{cause: &NoImageError{Image: "a"}}, true},
+		"its host takes it no more":  {&LXDError{cause: &NotAllowedError{"unschedulable"}}, true},
+		"MAAS did not respond":       {&NotRegisteredError{cause: &maas.Error{Kind: maas.Unavailable}}, false},
+		"MAAS refused the device":    {&NotRegisteredError{cause: &maas.Error{Kind: maas.Forbidden}}, false},
+		"Kubernetes did not respond": {context.DeadlineExceeded, false},
+	} {
+		if got := Unfit(tc.err); got != tc.want {
+			t.Errorf("%s: it is of no use: %v, want %v", name, got, tc.want)
+		}
+	}
+	full := Host{Name: "a", Zone: "z", CooldownUntil: time.Now().Add(time.Hour), Object: &HostObject{
+		Namespace: "ns", Name: "a", Direct: true, Allows: func(namespace string) bool { return namespace == "ns" },
+	}}
+	spec := VMSpec{Namespace: "ns", Zone: "z", Resources: Resources{Cores: 1}}
+	if got, err := (&Service{}).Again([]Host{full}, spec, HostRef(full)); err != nil || got.Name != full.Name {
+		t.Errorf("a host that is full by now: %+v, %v", got, err)
+	}
+	for what, change := range map[string]func(*VMSpec){
+		"another zone": func(s *VMSpec) { s.Zone = "y" }, "a namespace that may not use it": func(s *VMSpec) { s.Namespace = "other" },
+	} {
+		other := spec
+		change(&other)
+		if _, err := (&Service{}).Again([]Host{full}, other, HostRef(full)); !Unfit(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := (&Service{}).Again(nil, spec, HostRef(full)); !Unfit(err) {
+		t.Errorf("a host that is gone: %v", err)
 	}
 }

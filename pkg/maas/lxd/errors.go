@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -46,6 +48,27 @@ func (e *LXDError) Error() string {
 // Unwrap returns MAAS's error.
 func (e *LXDError) Unwrap() error { return e.cause }
 
+// OtherLXDError means that an LXDHost leads to another LXD, or another project, than the one with its VMs: that one
+// can't be asked for them, and the other one proves nothing.
+type OtherLXDError struct {
+	// Home is where the VMs are, There where the LXDHost leads, each in the form of lxdhost.Options.Place.
+	Home, There string
+}
+
+// Error names the field, what there is, and the remedies.
+func (e *OtherLXDError) Error() string {
+	home, project, _ := strings.Cut(e.Home, "/")
+	there, now, _ := strings.Cut(e.There, "/")
+	if home == there {
+		return fmt.Sprintf("spec.project is %s, and the VMs of this LXDHost are in project %s: put that back; an LXDHost of "+
+			"its own may lead to project %[1]s", now, project)
+	}
+	return fmt.Sprintf("spec.serverCertificate is that of another LXD (%.12s, project %s) than the one with the VMs of "+
+		"this LXDHost (%.12s, project %s): put it back, and spec.address. A new certificate of the same LXD counts when "+
+		"LXD shows all of these VMs with it; if some are gone for good, remove the annotation capmaas.io/lxd",
+		there, now, home, project)
+}
+
 // NotAllowedError means that a host does not take the VM that was to be made there: it was changed meanwhile.
 // Nothing was asked for.
 type NotAllowedError struct{ Problem string }
@@ -82,6 +105,19 @@ func NotComposed(err error) bool {
 	}
 	return slices.ContainsFunc([]maas.Kind{maas.Unauthorized, maas.Forbidden, maas.NotFound, maas.Gone},
 		func(kind maas.Kind) bool { return errors.Is(err, kind) })
+}
+
+// Unfit reports whether an error of ComposeVM, or of Service.Again, means that the VM which an earlier try made on the
+// host can't become the one that is wanted: the host responded.
+func Unfit(err error) bool {
+	if guard.Is[*NotAllowedError](err) || guard.Is[*NoImageError](err) {
+		return true
+	}
+	switch lxdhost.KindOf(err) {
+	case lxdhost.KindUnfinished, lxdhost.KindTooLate:
+		return false
+	}
+	return guard.Is[*DirectError](err) && !lost(err)
 }
 
 // CantAsk reports whether a host can't be asked for a VM: it does not respond, or not with what is known of it, or its

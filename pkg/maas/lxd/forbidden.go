@@ -8,20 +8,35 @@ import (
 	"slices"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/rights"
 )
 
-// markForbidden marks VM hosts on which the API key's user may not make VMs of a spec. Everybody may make the devices
-// that VMs on other hosts need.
-func markForbidden(ctx context.Context, asker rights.Asker, hosts []Host, spec *VMSpec) error {
+// markForbidden marks VM hosts on which the API key's user may not make VMs. From MAAS 3.8 on that depends on a host's
+// pool, and MAAS tells the project of a host only those who may. Everybody may make the devices that VMs on other hosts
+// need.
+func markForbidden(ctx context.Context, known *inventory.Inventory, hosts []Host) error {
+	if len(hosts) == 0 {
+		return nil
+	}
+	entitled, err := known.HasEntitlements(ctx)
+	if err != nil {
+		return err
+	}
 	for i := range hosts {
 		host := &hosts[i]
-		pool := func(context.Context) ([]maas.Ref, error) { return []maas.Ref{{ID: host.PoolID, Name: host.Pool}}, nil }
-		err := rights.Require(ctx, asker, "a VM (spec.provisioningMode)", rights.VMs, pool)
-		if err == nil && spec.Address.IsValid() {
-			err = rights.Require(ctx, asker, "spec.staticIP or spec.staticIPPoolRef", rights.StaticAddresses, pool)
+		if entitled {
+			_, err = known.VMHostProject(ctx, host.ID, projectMaxAge)
+			if host.Forbidden = rights.Refusal(err); host.Forbidden != nil {
+				host.Forbidden.Pool = host.Pool
+			}
+		} else {
+			err = rights.Require(ctx, known, "a VM (spec.provisioningMode)", rights.VMs)
+			if errors.As(err, &host.Forbidden) {
+				err = nil
+			}
 		}
-		if err != nil && !errors.As(err, &host.Forbidden) {
+		if err != nil && host.Forbidden == nil && !errors.Is(err, maas.NotFound) { // MAAS removed it a moment ago.
 			return err
 		}
 	}

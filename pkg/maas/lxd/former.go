@@ -85,7 +85,7 @@ func (i *images) adopt(ctx context.Context, vm VM, addresses []string) (*HostObj
 }
 
 // findFormer looks for a VM that MAAS does not have any more on what was its VM host. Its addresses prove that it is
-// ours, or our marks. Of one that has the name alone nobody knows: it is left. asked is what came of asking MAAS.
+// ours, or our marks. One that has the name alone is not known to be ours: it is left. asked is what MAAS said.
 func (i *images) findFormer(ctx context.Context, vm VM, asked Presence) (Presence, error) {
 	object, err := i.adopt(ctx, vm, vm.Addresses)
 	missing, is := errors.AsType[*FormerHostError](err)

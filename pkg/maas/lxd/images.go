@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -177,7 +178,7 @@ func (i *images) Stop(ctx context.Context, permit maas.VMPermit, vm VM) error {
 	})
 }
 
-// GoneLXDHostError means that the LXDHost of a VM is gone: nobody can be asked for the VM.
+// GoneLXDHostError means that the LXDHost of a VM is gone: no host can be asked for the VM.
 type GoneLXDHostError struct{ Ref string }
 
 // Error names the LXDHost.
@@ -306,6 +307,8 @@ func (i *images) Find(ctx context.Context, vm VM) (Presence, error) {
 		case own == nil: // It may be the one that runs.
 			gone := &GoneLXDHostError{Ref: vm.Elsewhere}
 			return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: gone}, nil
+		case guard.Is[*OtherLXDError](own.Problem): // It says no more which LXD that one runs on.
+			return Presence{State: Unreachable, Host: object.Name, After: directRetry, Why: own.Problem}, nil
 		case own.Server.Project == object.Server.Project && own.isSameLXD(object): // Both LXDHosts lead to it.
 			return Presence{State: Gone, Host: object.Name}, nil
 		}

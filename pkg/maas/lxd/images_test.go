@@ -356,6 +356,20 @@ func TestAHostThatCannotBeAskedProvesNothing(t *testing.T) {
 		t.Errorf("the VM of a machine that runs through another LXDHost is %+v: %v", found, err)
 	}
 	object := b.object
+	for name, change := range map[string]func(*HostObject){
+		"leads to another LXD": func(o *HostObject) { o.Problem = &OtherLXDError{Home: "aa/maas", There: "bb/maas"} },
+		"leads nowhere":        func(o *HostObject) { o.Direct = false }, // A former VM host without credentialsRef.
+	} {
+		changed := *object
+		change(&changed)
+		b.object = &changed
+		if found, err := b.Find(t.Context(), vm); err != nil || found.State != Unreachable || found.Never || found.Why == nil {
+			t.Errorf("its LXDHost %s: the VM is %+v: %v", name, found, err)
+		}
+		if _, err := b.Observe(t.Context(), vm, time.Hour); err == nil {
+			t.Errorf("its LXDHost %s, and shows the VM", name)
+		}
+	}
 	b.object = nil
 	var gone *GoneLXDHostError
 	if err := b.Decompose(t.Context(), maas.UnrecordedVM("a test"), vm); !errors.As(err, &gone) {

@@ -17,7 +17,7 @@ import (
 const subnetsMaxAge = 30 * time.Second
 
 // noteNameless notes MAAS's subnets without name servers on the direct hosts whose LXDHost names none. There, MAAS has
-// machines ask its own controllers: at which addresses, it tells no client.
+// machines ask its own controllers: at which addresses, it shows no client.
 func noteNameless(ctx context.Context, inventory *inventory.Inventory, hosts []Host) error {
 	namesNone := func(h Host) bool { return h.Reachable && len(h.Object.Nameservers) == 0 }
 	if !slices.ContainsFunc(hosts, namesNone) {
@@ -41,7 +41,7 @@ func noteNameless(ctx context.Context, inventory *inventory.Inventory, hosts []H
 	return nil
 }
 
-// resolvesNothing refuses a VM of whose network cards none would have name servers; see networkConfig.
+// resolvesNothing refuses a VM that would have no name server on any network card; see networkConfig.
 func (h *Host) resolvesNothing(s *VMSpec) reason {
 	if len(h.Nameless) == 0 {
 		return fits

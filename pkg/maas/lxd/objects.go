@@ -24,11 +24,11 @@ var ErrUnopened = errors.New("what its Secrets say is not known")
 // HostObjects are the LXDHosts that may be for one MAAS.
 type HostObjects interface {
 	// HostObjects lists them, in any order. It asks neither LXD nor MAAS, and reads no Secret: there may be many, for
-	// anybody, and they lead anywhere.
+	// any user, and they lead anywhere.
 	HostObjects(ctx context.Context) ([]HostObject, error)
 }
 
-// HostObject is what an LXDHost tells of a host.
+// HostObject is what an LXDHost says of a host.
 type HostObject struct {
 	Namespace, Name string
 	// VMHost is the VM host of this MAAS that it is, or was, and VMHostID its id; zero if it never was one.
@@ -45,7 +45,7 @@ type HostObject struct {
 
 	// Unproven: it is not known before Open whether the host is for this MAAS.
 	Unproven bool
-	// Open finds out what only Secrets tell, read at most maxAge ago: Server, Problem, and for this MAAS Direct and
+	// Open finds out what only Secrets have, read at most maxAge ago: Server, Problem, and for this MAAS Direct and
 	// Allows. To be placed there, VMs are of a namespace; "" is for VMs that are there. nil: all of it is known.
 	Open func(ctx context.Context, object *HostObject, namespace string, maxAge time.Duration)
 

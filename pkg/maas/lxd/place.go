@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
@@ -76,10 +78,17 @@ func (r reason) lacksRoom() bool { return r.why == outOf || r.why == tooSmall }
 func (r reason) passes() bool { return r.why == outOf || r.why == together }
 
 const (
-	outOf    = "out of "
-	tooSmall = "too small for the VM"
-	together = "with another VM of this cluster"
-	tooNew   = "on an LXD that is too new for MAAS, "
+	outOf     = "out of "
+	tooSmall  = "too small for the VM in "
+	together  = "with another VM of this cluster"
+	tooNew    = "on an LXD that is too new for MAAS, "
+	notPinned = "not "
+	notInZone = "not in zone "
+	notInPool = "not in resource pool "
+
+	ofCores  = "cores"
+	ofMemory = "memory"
+	ofDisk   = "disk"
 
 	withoutSubnet      = "without a subnet for bridge "
 	withoutOwnBridge   = "without the bridge that the LXDHost names, "
@@ -98,12 +107,12 @@ func when(refused bool, why, what string) reason {
 var wanted = []func(*Host, *VMSpec) reason{
 	// A pinned VM has no other host.
 	func(h *Host, s *VMSpec) reason {
-		return when(s.HostName != "" && h.Name != s.HostName, "not ", s.HostName)
+		return when(s.HostName != "" && h.Name != s.HostName, notPinned, s.HostName)
 	},
 	// A failure domain is a promise to the user.
-	func(h *Host, s *VMSpec) reason { return when(s.Zone != "" && h.Zone != s.Zone, "not in zone ", s.Zone) },
+	func(h *Host, s *VMSpec) reason { return when(s.Zone != "" && h.Zone != s.Zone, notInZone, s.Zone) },
 	func(h *Host, s *VMSpec) reason {
-		return when(s.ResourcePool != "" && h.Pool != s.ResourcePool, "not in resource pool ", s.ResourcePool)
+		return when(s.ResourcePool != "" && h.Pool != s.ResourcePool, notInPool, s.ResourcePool)
 	},
 	func(h *Host, s *VMSpec) reason {
 		return when(h.Object != nil && !h.Object.Allows(s.Namespace), "not for namespace ", s.Namespace)
@@ -198,17 +207,20 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 		return fits
 	},
 	func(h *Host, s *VMSpec) reason {
-		return when(s.Cores > h.Largest.Cores || s.Memory > h.Largest.Memory, tooSmall, "")
+		return when(s.Cores > h.Largest.Cores, tooSmall, ofCores)
 	},
 	func(h *Host, s *VMSpec) reason {
-		return when(s.Cores > room(h.Capacity.Cores, h.Used.Cores), outOf, "cores")
+		return when(s.Memory > h.Largest.Memory, tooSmall, ofMemory)
 	},
 	func(h *Host, s *VMSpec) reason {
-		return when(s.Memory > room(h.Capacity.Memory, h.Used.Memory), outOf, "memory")
+		return when(s.Cores > room(h.Capacity.Cores, h.Used.Cores), outOf, ofCores)
 	},
 	func(h *Host, s *VMSpec) reason {
-		isFull := func(pool Disk) bool { return pool.Size > roomOnDisk(h, pool.Pool) }
-		return when(slices.ContainsFunc(onPools(h, s.disks()), isFull), outOf, "disk")
+		return when(s.Memory > room(h.Capacity.Memory, h.Used.Memory), outOf, ofMemory)
+	},
+	func(h *Host, s *VMSpec) reason {
+		_, isFull := fullPool(h, s)
+		return when(isFull, outOf, ofDisk)
 	},
 }...)
 
@@ -293,6 +305,16 @@ func onPools(host *Host, disks []Disk) []Disk {
 	return pools
 }
 
+// fullPool returns the first storage pool of a host that lacks room for a VM's disks, with their size, if there is one.
+func fullPool(h *Host, s *VMSpec) (Disk, bool) {
+	pools := onPools(h, s.disks())
+	at := slices.IndexFunc(pools, func(pool Disk) bool { return pool.Size > roomOnDisk(h, pool.Pool) })
+	if at < 0 {
+		return Disk{}, false
+	}
+	return pools[at], true
+}
+
 // neighbours count the cluster's other VMs, by zone and by host.
 type neighbours struct {
 	inZone, onHost map[string]int
@@ -352,7 +374,7 @@ const maxHostsNamed = 3
 
 // fields are those of the spec that refuse a host, by the reason.
 var fields = map[string]string{
-	"not in zone ": ", which is the failure domain", "not in resource pool ": ", as in spec.resourcePool",
+	notInZone: ", which is the failure domain", notInPool: ", as in spec.resourcePool",
 	"without tag ": ", as in spec.tags", "with tag ": ", as in spec.notTags",
 	"without storage pool ": ", as in spec.lxdConfig.storage", "without bridge ": ", as in spec.lxdConfig.network",
 	"without an address in subnet ": ", as in spec.lxdConfig.network",
@@ -365,12 +387,68 @@ var fields = map[string]string{
 	withoutNameservers: ": set spec.nameservers of the LXDHost, or the subnet's DNS servers in MAAS (dns_servers)",
 }
 
+// field names the field of the spec that refuses some of all hosts, with what there is instead.
+func field(why reason, refused []*Host, all []Host, spec *VMSpec) string {
+	// most returns a figure of the host that has the most of it.
+	most := func(figure func(*Host) int) int {
+		return max(0, figure(slices.MaxFunc(refused, func(a, b *Host) int { return cmp.Compare(figure(a), figure(b)) })))
+	}
+	switch why {
+	case reason{tooSmall, ofCores}:
+		return fmt.Sprintf(", as spec.minCPU is %d, and the largest has %d",
+			spec.Cores, most(func(h *Host) int { return h.Largest.Cores }))
+	case reason{tooSmall, ofMemory}:
+		return fmt.Sprintf(", as spec.minMemory is %d MiB, and the largest has %d",
+			spec.Memory, most(func(h *Host) int { return h.Largest.Memory }))
+	case reason{outOf, ofCores}:
+		return fmt.Sprintf(", as spec.minCPU is %d, and at most %d are free on one",
+			spec.Cores, most(func(h *Host) int { return room(h.Capacity.Cores, h.Used.Cores) }))
+	case reason{outOf, ofMemory}:
+		return fmt.Sprintf(", as spec.minMemory is %d MiB, and at most %d are free on one",
+			spec.Memory, most(func(h *Host) int { return room(h.Capacity.Memory, h.Used.Memory) }))
+	case reason{outOf, ofDisk}:
+		wanted, _ := fullPool(refused[0], spec)
+		free := func(h *Host) int {
+			pool, _ := fullPool(h, spec)
+			return roomOnDisk(h, pool.Pool)
+		}
+		return fmt.Sprintf(", as the VM's disks (spec.minDiskSize, spec.lxdConfig) take %d GB of a storage pool, and at "+
+			"most %d are free on one", wanted.Size, most(free))
+	}
+	switch why.why {
+	case notPinned:
+		return pinnedTo(all, spec)
+	case notInZone:
+		return fields[why.why] + butIn(refused, func(h *Host) string { return h.Zone })
+	case notInPool:
+		return fields[why.why] + butIn(refused, func(h *Host) string { return h.Pool })
+	}
+	return fields[why.why]
+}
+
+// butIn names where hosts are instead.
+func butIn(refused []*Host, place func(*Host) string) string {
+	return ", but in " + text.List(sets.List(sets.New(list.Each(refused, place)...)), maxHostsNamed)
+}
+
+// pinnedTo names the field that refuses all hosts but one, and says whether there is that one.
+func pinnedTo(all []Host, spec *VMSpec) string {
+	const named = ", as in spec.lxdConfig.vmHost"
+	switch {
+	case slices.ContainsFunc(all, func(h Host) bool { return h.Name == spec.HostName }):
+		return named
+	case spec.Project != "" || spec.Profile != "":
+		return named + ", and none with the spec's LXD project and profile has that name"
+	}
+	return named + ", and no host has that name"
+}
+
 // refusal sums up why no host fits, the most frequent reason first.
 func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	if len(hosts) == 0 {
 		return &LXDError{Type: HostUnavailable, Message: "MAAS has no LXD VM hosts: register one, or create a host cluster"}
 	}
-	refused := map[reason][]string{}
+	refused := map[reason][]*Host{}
 	kind := HostUnavailable
 	var again time.Time // when the first of the skipped hosts is tried again
 	for i := range hosts {
@@ -378,7 +456,7 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 		if until := hosts[i].CooldownUntil; why.why == coolingDown && (again.IsZero() || until.Before(again)) {
 			again = until
 		}
-		refused[why] = append(refused[why], hosts[i].Name)
+		refused[why] = append(refused[why], &hosts[i])
 		if why.lacksRoom() {
 			kind = InsufficientResources
 		}
@@ -388,12 +466,13 @@ func refusal(hosts []Host, spec *VMSpec, near *neighbours) error {
 	})
 	parts := make([]string, 0, len(order))
 	for _, why := range order {
-		slices.Sort(refused[why]) // Always name the same ones.
-		names := text.List(refused[why], maxHostsNamed)
+		names := list.Each(refused[why], func(h *Host) string { return h.Name })
+		slices.Sort(names) // Always name the same ones.
+		named := text.List(names, maxHostsNamed)
 		if why.why == coolingDown {
-			names += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))
+			named += fmt.Sprintf("; the next is tried from %s on", again.UTC().Format(time.RFC3339))
 		}
-		parts = append(parts, fmt.Sprintf("%d %s (%s)%s", len(refused[why]), why, names, fields[why.why]))
+		parts = append(parts, fmt.Sprintf("%d %s (%s)%s", len(names), why, named, field(why, refused[why], hosts, spec)))
 	}
 	return &LXDError{Type: kind, Message: fmt.Sprintf(
 		"%d host(s): %s: add, free or mend hosts, or change the template", len(hosts), strings.Join(parts, ", "))}

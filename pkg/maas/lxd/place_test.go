@@ -164,12 +164,20 @@ func TestPlaceRefuses(t *testing.T) {
 		kind  ErrorType
 		says  string // a part of the message
 	}{
-		"no hosts":                  {nil, small, HostUnavailable, "no LXD VM hosts"},
-		"another zone":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
-		"another pinned":            {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q"},
+		"no hosts":       {nil, small, HostUnavailable, "no LXD VM hosts"},
+		"another zone":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Zone = "z" }), HostUnavailable, "1 not in zone z"},
+		"another pinned": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName = "q" }), HostUnavailable, "1 not q (a1), as in spec.lxdConfig.vmHost, and no host has that name: "},
+		"pinned to a full one": {
+			[]Host{host("a1", "a"), host("q", "a", used(16, 0))}, with(func(s *VMSpec) { s.HostName = "q" }), InsufficientResources,
+			"2 host(s): 1 not q (a1), as in spec.lxdConfig.vmHost, 1 out of cores (q), as spec.minCPU is 2, and at most 0 are free on one: ",
+		},
+		"pinned, and a project": {
+			[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.HostName, s.Project = "q", "p" }), HostUnavailable,
+			"1 not q (a1), as in spec.lxdConfig.vmHost, and none with the spec's LXD project and profile has that name: ",
+		},
 		"no such pool":              {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.StoragePool = "fast" }), HostUnavailable, "without storage pool fast"},
-		"out of memory":             {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 host(s): 2 out of memory (a1, a2), 1 out of cores (b1)"},
-		"out of disk":               {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "out of disk"},
+		"out of memory":             {[]Host{host("a1", "a", used(0, 30000)), host("a2", "a", used(0, 30000)), host("b1", "b", used(16, 0))}, small, InsufficientResources, "3 host(s): 2 out of memory (a1, a2), as spec.minMemory is 4096 MiB, and at most 2768 are free on one, 1 out of cores (b1)"},
+		"out of disk":               {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Disk = 501 }), InsufficientResources, "1 out of disk (a1), as the VM's disks (spec.minDiskSize, spec.lxdConfig) take 501 GB of a storage pool, and at most 500 are free on one: "},
 		"out of disk for all disks": {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{Size: 481}} }), InsufficientResources, "out of disk"},
 		"no such pool for a disk":   {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.MoreDisks = []Disk{{1, "fast"}} }), HostUnavailable, "without storage pool fast"},
 		"a device that is not allowed": {
@@ -180,7 +188,11 @@ func TestPlaceRefuses(t *testing.T) {
 			HostUnavailable, "1 that do not give namespace " + small.Namespace + " the device nvme0 (pci); add it to spec.allowedDevices of the LXDHost (a1)",
 		},
 		"devices of a VM host":                           {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Hardware = map[string]map[string]string{"gpu0": nil} }), HostUnavailable, "which give VMs no devices"},
-		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "too small for the VM"},
+		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "1 too small for the VM in cores (a1), as spec.minCPU is 20, and the largest has 16: "},
+		"memory that no host has": {
+			[]Host{host("a1", "a"), host("a2", "a", func(h *Host) { h.Largest.Memory = 65536 })}, with(func(s *VMSpec) { s.Memory = 131072 }),
+			InsufficientResources, "2 too small for the VM in memory (a1, a2), as spec.minMemory is 131072 MiB, and the largest has 65536: ",
+		},
 		"cordoned":                {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, VMHost: VMHostKey(guard.Server{}, 1)}))}, small, HostUnavailable, "1 unschedulable (a1)"},
 		"cordoned, and pinned":    {[]Host{host("a1", "a", of(HostObject{Unschedulable: true, Direct: true}))}, with(func(s *VMSpec) { s.HostName = "a1" }), HostUnavailable, "1 unschedulable (a1)"},
 		"for others":              {[]Host{host("a1", "a", of(HostObject{Direct: true}))}, with(func(s *VMSpec) { s.Namespace = "theirs" }), HostUnavailable, "1 not for namespace theirs"},

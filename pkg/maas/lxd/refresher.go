@@ -151,8 +151,8 @@ func (r *HostRefresher) change(host HostKey, do func(*hostState)) {
 	do(r.host(host))
 }
 
-// askedSince returns when a caller first asked whether a VM is gone from a host. A refresh that began later gives the
-// answer.
+// askedSince returns when a caller first asked whether a VM is gone from a host. A refresh that began later
+// shows it.
 func (r *HostRefresher) askedSince(vm guard.Key, host string) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +199,7 @@ func (r *HostRefresher) refresh(
 	return nil
 }
 
-// await is refresh for a look that takes no time: it returns when that was made, and is never a *guard.LaterError.
+// await refreshes and waits, for callers that need the result now. It never returns a *guard.LaterError.
 func (r *HostRefresher) await(
 	ctx context.Context, host HostKey, since time.Time, do func(context.Context) error,
 ) error {
@@ -221,7 +221,7 @@ func (r *HostRefresher) await(
 	}
 }
 
-// beginRefresh returns when the caller's own refresh begins. Zero: there is nothing to do, or the error tells why not.
+// beginRefresh returns when the caller's own refresh begins. Zero: there is nothing to do, or the error says why not.
 func (r *HostRefresher) beginRefresh(host HostKey, since time.Time) (time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

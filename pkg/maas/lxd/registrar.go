@@ -232,7 +232,8 @@ type OtherAddressError struct {
 // Error says which it is.
 func (e *OtherAddressError) Error() string {
 	if e.Taken != "" {
-		return fmt.Sprintf("the static address %v is taken: free it in MAAS, or use another one (MAAS: %s)", e.Wanted,
+		return fmt.Sprintf("the static address %v is taken: free it in MAAS, or use another one; several "+
+			"machines need a pool of addresses (spec.staticIPPoolRef) (MAAS: %s)", e.Wanted,
 			e.Taken)
 	}
 	return fmt.Sprintf("device %s has the address %v of the subnet %s in MAAS, not %v", e.SystemID, e.Has, e.Subnet,

@@ -19,12 +19,16 @@ type netplan struct {
 }
 
 type ethernet struct {
-	Match       map[string]string `json:"match"`
-	SetName     string            `json:"set-name"`
-	Addresses   []string          `json:"addresses,omitempty"`
-	Routes      []route           `json:"routes,omitempty"`
-	Nameservers *nameservers      `json:"nameservers,omitempty"`
-	// Optional: the boot does not wait for it.
+	Match     map[string]string `json:"match"`
+	SetName   string            `json:"set-name"`
+	Addresses []string          `json:"addresses,omitempty"`
+	Routes    []route           `json:"routes,omitempty"`
+	// Gateway6 is the way to all of IPv6. cloud-init 22.4 makes a route to ::/64 of one to ::/0 where it does not write
+	// netplan's files (but those of ifupdown, systemd-networkd, NetworkManager); of this one all four are right. Two
+	// halves, ::/1 and 8000::/1, would be no default route to kubelet and kubeadm, which look for one.
+	Gateway6    string       `json:"gateway6,omitempty"`
+	Nameservers *nameservers `json:"nameservers,omitempty"`
+	// Optional: the boot does not wait for it, with netplan. For the others cloud-init 22.4 loses it.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -43,7 +47,7 @@ type nameservers struct {
 // name servers of its own gets the others. A card without an address is up, and has none.
 func networkConfig(want registration, device *maas.Device, others []string) (string, error) {
 	config := netplan{Version: 2, Ethernets: map[string]ethernet{}}
-	routed := map[string]bool{}
+	routed := map[bool]bool{}
 	for i, c := range want.Cards {
 		name := cmp.Or(c.Name, fmt.Sprintf("eth%d", i))
 		config.Ethernets[name] = c.configured(name, device, others, routed)
@@ -55,8 +59,9 @@ func networkConfig(want registration, device *maas.Device, others []string) (str
 	return string(text), nil
 }
 
-// configured returns a card's part. routed are the default routes that cards have so far.
-func (c card) configured(name string, device *maas.Device, others []string, routed map[string]bool) ethernet {
+// configured returns a card's part. routed are the families, of which true is IPv4, whose default route a card has so
+// far.
+func (c card) configured(name string, device *maas.Device, others []string, routed map[bool]bool) ethernet {
 	each := ethernet{Match: map[string]string{"macaddress": c.MAC}, SetName: name}
 	subnet, ip := c.linkOf(device)
 	if subnet == nil {
@@ -64,9 +69,13 @@ func (c card) configured(name string, device *maas.Device, others []string, rout
 		return each
 	}
 	each.Addresses = []string{netip.PrefixFrom(ip, c.Subnet.Bits()).String()}
-	if to := defaultOf(ip); subnet.GatewayIP != "" && !routed[to] {
-		routed[to] = true
-		each.Routes = []route{{to, subnet.GatewayIP}}
+	if subnet.GatewayIP != "" && !routed[ip.Is4()] {
+		routed[ip.Is4()] = true
+		if ip.Is4() {
+			each.Routes = []route{{"0.0.0.0/0", subnet.GatewayIP}}
+		} else {
+			each.Gateway6 = subnet.GatewayIP
+		}
 	}
 	servers := subnet.DNSServers
 	if len(servers) == 0 {
@@ -79,14 +88,6 @@ func (c card) configured(name string, device *maas.Device, others []string, rout
 		}
 	}
 	return each
-}
-
-// defaultOf is the default route of an address's family.
-func defaultOf(ip netip.Addr) string {
-	if ip.Is4() {
-		return "0.0.0.0/0"
-	}
-	return "::/0"
 }
 
 // linkOf returns the subnet and the address of a card; nil if MAAS has none for it.

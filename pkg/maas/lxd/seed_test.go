@@ -20,12 +20,14 @@ func TestNetworkConfig(t *testing.T) {
 	device := &maas.Device{FQDN: "cp-0.example.org", Interfaces: []*maas.Interface{
 		nic("00:16:3E:00:00:01", "10.0.0.5", four), nic("00:16:3e:00:00:02", "10.1.0.5", &maas.Subnet{GatewayIP: "10.1.0.1"}),
 		nic("00:16:3e:00:00:03", "fd00::5", &maas.Subnet{GatewayIP: "fd00::1"}), nic("00:16:3e:00:00:04", "10.0.0.9", four),
+		nic("00:16:3e:00:00:05", "fd01::5", &maas.Subnet{GatewayIP: "fd01::1"}),
 	}}
 	want := registration{Cards: []card{
 		{MAC: "00:16:3e:00:00:01", Subnet: netip.MustParsePrefix("10.0.0.0/24")},
 		{MAC: "00:16:3e:00:00:02", Subnet: netip.MustParsePrefix("10.1.0.0/16"), Name: "storage0"},
 		{MAC: "00:16:3e:00:00:03", Subnet: netip.MustParsePrefix("fd00::/64")},
 		{MAC: "00:16:3e:00:00:04"},
+		{MAC: "00:16:3e:00:00:05", Subnet: netip.MustParsePrefix("fd01::/64")},
 	}}
 	text, err := networkConfig(want, device, []string{"10.9.9.9"})
 	if err != nil {
@@ -47,8 +49,9 @@ func TestNetworkConfig(t *testing.T) {
 		"storage0": {Match: match("00:16:3e:00:00:02"), SetName: "storage0", Addresses: []string{"10.1.0.5/16"}, Nameservers: dns("10.9.9.9")},
 		"eth2": {
 			Match: match("00:16:3e:00:00:03"), SetName: "eth2", Addresses: []string{"fd00::5/64"},
-			Routes: []route{{"::/0", "fd00::1"}}, Nameservers: dns("10.9.9.9"),
+			Gateway6: "fd00::1", Nameservers: dns("10.9.9.9"),
 		},
+		"eth4": {Match: match("00:16:3e:00:00:05"), SetName: "eth4", Addresses: []string{"fd01::5/64"}, Nameservers: dns("10.9.9.9")},
 		"eth3": {Match: match("00:16:3e:00:00:04"), SetName: "eth3", Optional: true},
 	}}
 	if diff := cmp.Diff(wanted, got); diff != "" {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -69,7 +70,7 @@ func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) 
 	}
 	var with []Host
 	for _, host := range hosts {
-		if host.Forbidden != nil { // MAAS does not tell its project, and placement leaves it out.
+		if host.Forbidden != nil { // MAAS does not show its project, and placement leaves it out.
 			with = append(with, host)
 			continue
 		}
@@ -94,6 +95,16 @@ func (s *Service) hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) 
 // SelectOptimalHost chooses the host for a VM and reserves its room there, until ComposeVM or Cancel.
 func (s *Service) SelectOptimalHost(hosts []Host, spec VMSpec, peers []Peer) (Host, error) {
 	return s.reservations.Place(hosts, spec, peers)
+}
+
+// Again returns the host of a reference, which has the VM of an earlier try. Its room does not matter, which the VM has
+// already. An error for which Unfit is true: the spec wants another one.
+func (s *Service) Again(hosts []Host, spec VMSpec, ref string) (Host, error) {
+	if host := list.Find(hosts, func(h Host) bool { return h.IsAt(ref) }); host != nil && isWanted(host, &spec) {
+		return *host, nil
+	}
+	other := &NotAllowedError{"it is none of the hosts that the spec asks for any more"}
+	return Host{}, &LXDError{Type: HostUnavailable, Host: nameIn(ref), Message: other.Error(), cause: other}
 }
 
 // Room returns the room of each zone for more VMs of a spec, beside the peers and the VMs for which room is reserved.
@@ -223,7 +234,7 @@ func (b *both) Hosts(ctx context.Context, spec VMSpec, maxAge time.Duration) ([]
 		return nil, listed
 	}
 	describe(hosts, objects)
-	if err := markForbidden(ctx, b.vmHosts.inventory, hosts, &spec); err != nil {
+	if err := markForbidden(ctx, b.vmHosts.inventory, hosts); err != nil {
 		return nil, err
 	}
 	direct := b.list(ctx, objects, &spec, maxAge)

@@ -382,9 +382,7 @@ func (s *Service) linkRefused(
 		if is, err := s.isAddressRefused(ctx, machine.SystemID, cause); err != nil || !is {
 			return errors.Join(what, err)
 		}
-		refused.Problem = AddressInUse
-		refused.Message = "is taken: free it in MAAS, or use another one (MAAS: " + maas.Message(cause) + ")"
-		return refused
+		return s.takenMeanwhile(ctx, machine, nic, subnet, cause)
 	case maas.InvalidField(cause, "ip_address"), errors.Is(cause, maas.Forbidden):
 		dynamic, err := s.isDynamic(ctx, subnet, nic.Address)
 		if err != nil {
@@ -394,12 +392,29 @@ func (s *Service) linkRefused(
 			refused.Problem = AddressInDynamicRange
 			refused.Message = "lies in a dynamic range, which MAAS gives away by DHCP: use an address outside of it, or make " +
 				"the range smaller (MAAS: " + maas.Message(cause) + ")"
+		} else if errors.Is(cause, maas.Forbidden) {
+			return what
 		}
 		return refused
 	case errors.Is(cause, maas.Invalid):
 		return refused
 	}
 	return what
+}
+
+// takenMeanwhile returns the error of an address that MAAS refuses because something else has it, with who that is.
+func (s *Service) takenMeanwhile(
+	ctx context.Context, machine *maas.Machine, nic NIC, subnet maas.Subnet, cause error,
+) error {
+	by := ""
+	if use, err := s.inventory.SubnetUse(ctx, subnet.ID, 0); err == nil {
+		own := func(a maas.SubnetAddress) bool { return a.Node.SystemID == machine.SystemID }
+		by = holderOf(use.Addresses, nic.Address, own)
+	}
+	refused := Taken(nic.Address, cmp.Or(by, "something else in MAAS"))
+	refused.Message += " (MAAS: " + maas.Message(cause) + ")"
+	refused.cause = cause
+	return refused
 }
 
 // isAddressRefused reports whether MAAS refused a link because something has its address (404), or because that is
@@ -430,8 +445,8 @@ func (s *Service) isDynamic(ctx context.Context, subnet maas.Subnet, address str
 	return slices.ContainsFunc(ranges, func(r maas.Range) bool { return r.GivesAway(address) }), nil
 }
 
-// takeBack removes a static address from a machine. MAAS chooses another one in its place.
-func (s *Service) takeBack(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
+// removeStatic removes a static address from a machine. MAAS chooses another one in its place.
+func (s *Service) removeStatic(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
 	iface, link := linkedTo(machine, address)
 	if iface == nil {
 		return nil

@@ -288,7 +288,7 @@ func TestTakeOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if err := b.TakeOff(t.Context(), maas.Unrecorded("a test"), m, address); err != nil {
+				if err := b.RemoveAddress(t.Context(), maas.Unrecorded("a test"), m, address); err != nil {
 					t.Fatal(err)
 				}
 				m = b.read(t, m.SystemID)

@@ -34,24 +34,41 @@ type ImageError struct {
 	Misnamed bool
 }
 
-func (e *ImageError) Error() string {
-	if e.Incomplete {
-		return fmt.Sprintf("spec.image: MAAS has image %s, but not all of its files: wait until its import or upload is "+
-			"complete, or upload it again", e.Image)
+// Error names the field, what MAAS has, and the remedy.
+func (e *ImageError) Error() string { return "spec.image: " + e.Found() + ": " + e.Remedy() }
+
+// Found says what MAAS has.
+func (e *ImageError) Found() string {
+	switch {
+	case e.Incomplete:
+		return fmt.Sprintf("MAAS has image %s, but not all of its files", e.Image)
+	case e.Misnamed:
+		return fmt.Sprintf("MAAS has image %s with custom/ in its name, and can't deploy it", e.Image)
+	case len(e.Others) > 0:
+		return fmt.Sprintf("MAAS has image %s for %s, not for %s", e.Image, strings.Join(e.Others, " and "), e.Architecture)
 	}
-	if e.Misnamed {
-		return fmt.Sprintf("spec.image: MAAS has image %s with custom/ in its name, and can't deploy it: delete it in MAAS, "+
-			"and upload it under its name without custom/", e.Image)
+	return e.missing().Found()
+}
+
+// Remedy says what to do about it.
+func (e *ImageError) Remedy() string {
+	switch {
+	case e.Incomplete:
+		return "wait until its import or upload is complete, or upload it again"
+	case e.Misnamed:
+		return "delete it in MAAS, and upload it under its name without custom/"
+	case len(e.Others) > 0:
+		return "import or upload it, or change spec.architecture"
 	}
-	if len(e.Others) > 0 {
-		return fmt.Sprintf("spec.image: MAAS has image %s for %s, not for %s: import or upload it, or change "+
-			"spec.architecture", e.Image, strings.Join(e.Others, " and "), e.Architecture)
-	}
-	return (&MissingError{Kind: missingImage, Field: "spec.image", Name: e.Image, Others: e.There}).Error()
+	return e.missing().Remedy()
+}
+
+func (e *ImageError) missing() *MissingError {
+	return &MissingError{Kind: missingImage, Name: e.Image, Others: e.There}
 }
 
 // CheckImage returns an ImageError if MAAS lists no image of that name (for distro_series) for the architecture (amd64,
-// or amd64/generic; empty: any). A user whom MAAS does not tell learns it from the deployment.
+// or amd64/generic; empty: any). A user to whom MAAS does not show it learns it from the deployment.
 func (s *Service) CheckImage(ctx context.Context, image, architecture string) error {
 	wanted, _, _ := strings.Cut(architecture, "/")
 	var missing *ImageError
@@ -94,7 +111,7 @@ func (s *Service) lacksFiles(
 	return &ImageError{Image: name, Architecture: wanted, Incomplete: true}, nil
 }
 
-// Processors returns the processors (amd64 and so on) that MAAS has an image for; none if it does not tell.
+// Processors returns the processors (amd64 and so on) that MAAS has an image for; none if it does not say.
 func (s *Service) Processors(ctx context.Context, name string) ([]string, error) {
 	images, err := s.inventory.Images(ctx, imagesMaxAge)
 	if errors.Is(err, maas.Forbidden) || errors.Is(err, maas.NotFound) {

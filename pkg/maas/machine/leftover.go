@@ -51,7 +51,7 @@ func (left Leftover) On(machine *maas.Machine) Leftover {
 	return left
 }
 
-// lock returns the machines that are withheld, and the time; nobody else reads or changes them until done.
+// lock returns the machines that are withheld, and the time; no other caller reads or changes them until done.
 func (s *Service) lock() (machines map[withholding]withheld, now time.Time, done func()) {
 	now = s.Quarantine.Now()
 	s.leftovers.mu.Lock()
@@ -72,9 +72,9 @@ func (s *Service) Withhold(m *maas.Machine, owner string, left Leftover) {
 	machines[withholding{m.SystemID, owner}] = withheld{m.Hostname, now.Add(withheldFor), left}
 }
 
-// Reserve withholds a machine for an owner who is about to change its storage layout, and reports whether nobody else
-// withholds it.
-func (s *Service) Reserve(m *maas.Machine, owner string) bool {
+// TryWithhold withholds a machine for an owner that is about to change its storage layout, and returns false if another
+// owner withholds it.
+func (s *Service) TryWithhold(m *maas.Machine, owner string) bool {
 	machines, now, done := s.lock()
 	defer done()
 	if byAnother(machines, m.SystemID, owner) {

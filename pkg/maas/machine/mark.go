@@ -13,7 +13,7 @@ import (
 )
 
 // CanMark reports whether MAAS lets us annotate the machine, as far as is known.
-func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.holds(machine) }
+func (s *Service) CanMark(machine *maas.Machine) bool { return !s.others.has(machine) }
 
 // Mark annotates a machine in MAAS, so that people see that it is ours. MAAS lets only the user who acquired the
 // machine annotate it (api/nodes.py: set_workload_annotations). If that was another user, because the API key or, after
@@ -64,8 +64,8 @@ func (o *others) remember(machine *maas.Machine) {
 	o.users[machine.SystemID] = machine.Owner
 }
 
-// holds reports whether another user has the machine, and forgets a machine that this user no longer has.
-func (o *others) holds(machine *maas.Machine) bool {
+// has reports whether another user has the machine, and forgets a machine that this user no longer has.
+func (o *others) has(machine *maas.Machine) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	user, known := o.users[machine.SystemID]

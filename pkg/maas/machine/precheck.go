@@ -162,14 +162,26 @@ func (s *Service) checkFree(
 				r.Start, r.End, subnet.CIDR)}
 		}
 	}
-	for _, a := range use.Addresses {
-		isOwn := own != nil && own(a)
-		if !isOwn && maas.SameAddress(a.IP, address) {
-			return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + holder(a) +
-				": free it in MAAS, or use another one"}
-		}
+	if by := holderOf(use.Addresses, address, own); by != "" {
+		return Taken(address, by)
 	}
 	return nil
+}
+
+// Taken is the error of a static address that something else has, or is to have.
+func Taken(address, by string) *AddressError {
+	return &AddressError{Problem: AddressInUse, Address: address, Message: "is taken by " + by +
+		": free it there, or use another one; several machines need a pool of addresses (spec.staticIPPoolRef)"}
+}
+
+// holderOf names what has an address, unless it is the machine's own; "" if nothing has.
+func holderOf(all []maas.SubnetAddress, address string, own func(maas.SubnetAddress) bool) string {
+	for _, a := range all {
+		if isOwn := own != nil && own(a); !isOwn && maas.SameAddress(a.IP, address) {
+			return holder(a)
+		}
+	}
+	return ""
 }
 
 // holder names what has an address.

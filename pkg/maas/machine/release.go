@@ -27,11 +27,11 @@ func (s *Service) SwitchOff(ctx context.Context, permit maas.Permit, machine *ma
 	})
 }
 
-// TakeOff removes a static address from a machine that is ours and not deployed, and makes its link an automatic one
-// (op=link_subnet): MAAS keeps static links on release, and the address would stay taken.
-func (s *Service) TakeOff(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
-	if err := s.takeBack(ctx, permit, machine, address); err != nil {
-		return fmt.Errorf("returning the address %s of machine %s: %w", address, machine.SystemID, err)
+// RemoveAddress removes a static address from a machine that is ours and not deployed, and makes its link an automatic
+// one (op=link_subnet): MAAS keeps static links on release, and the address would stay taken.
+func (s *Service) RemoveAddress(ctx context.Context, permit maas.Permit, machine *maas.Machine, address string) error {
+	if err := s.removeStatic(ctx, permit, machine, address); err != nil {
+		return fmt.Errorf("removing the address %s from machine %s: %w", address, machine.SystemID, err)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (s *Service) Deploy(
 }
 
 // unaddressed distinguishes a machine that is gone from one for which an address is reserved that it can't have: MAAS
-// answers 404 for both (StaticIPAddressUnavailable in maasserver/exceptions.py).
+// returns 404 for both (StaticIPAddressUnavailable in maasserver/exceptions.py).
 func (s *Service) unaddressed(ctx context.Context, systemID string, refused error) error {
 	answer, is := errors.AsType[*maas.Error](refused)
 	if _, err := s.inventory.Read(ctx, systemID); err != nil || !is {

@@ -7,16 +7,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
 )
 
-// MAAS changes partitions only while a machine is Ready, and so nobody's: an owner may not (api/machines.py:
+// MAAS changes partitions only while a machine is Ready, and so without an owner: an owner may not (api/machines.py:
 // set_storage_layout; api/partitions.py and volume_groups.py likewise). So a machine gets its layout after it was
 // picked and before it is acquired, and its former one when it is back in the pool. MAAS refuses both as soon as
-// anybody has it.
+// a user has it.
 
 // StorageWish is the storage layout that a machine is to have.
 type StorageWish struct {
@@ -87,7 +87,7 @@ func (w *DiskWish) choose(m *maas.Machine) (*maas.Disk, string) {
 		}
 		why = append(why, d.Name+" "+misfit)
 	}
-	return nil, "has no such root disk: " + strings.Join(why, ", ")
+	return nil, "has no such root disk: " + text.List(why, maxNames)
 }
 
 func (w *DiskWish) misfit(d *maas.Disk) string {
@@ -151,15 +151,15 @@ func Partitions(m *maas.Machine) (ids []int) {
 	return ids
 }
 
-// Free reads a machine, and returns it if it is Ready and nobody's; otherwise nil. A machine that is New is
-// commissioned before anybody gets it, and that sets its storage layout.
+// Free reads a machine, and returns it if it is Ready and has no owner; otherwise nil. A machine that is New is
+// commissioned before a user gets it, and that sets its storage layout.
 func (s *Service) Free(ctx context.Context, systemID string) (*maas.Machine, error) {
 	m, err := s.inventory.Read(ctx, systemID)
 	if err != nil {
 		return nil, fmt.Errorf("reading machine %s again: %w", systemID, err)
 	}
 	if m.Owner != "" || m.Status != maas.StatusReady {
-		return nil, nil //nolint:nilnil // Somebody has it.
+		return nil, nil //nolint:nilnil // A user has it.
 	}
 	return m, nil
 }

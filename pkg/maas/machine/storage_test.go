@@ -70,7 +70,7 @@ func TestReserve(t *testing.T) {
 	s.Quarantine.SetClock(func() time.Time { return now })
 	m := &maas.Machine{SystemID: "abc", Hostname: "server"}
 	for range 2 {
-		if !s.Reserve(m, "a") || s.Reserve(m, "b") {
+		if !s.TryWithhold(m, "a") || s.TryWithhold(m, "b") {
 			t.Error("want the first owner to have it")
 		}
 	}
@@ -78,11 +78,11 @@ func TestReserve(t *testing.T) {
 		t.Error("want its storage to be left for others, not for its owner")
 	}
 	s.StopWithholding("abc", "a")
-	if !s.Reserve(m, "b") {
+	if !s.TryWithhold(m, "b") {
 		t.Error("want the second owner to have it then")
 	}
 	now = now.Add(withheldFor + time.Minute)
-	if !s.Reserve(m, "a") {
+	if !s.TryWithhold(m, "a") {
 		t.Error("want it to be free in the end")
 	}
 }

@@ -3,6 +3,8 @@
 package machine
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -12,12 +14,14 @@ import (
 )
 
 // Machines whose commissioning could not apply the layout that a script wrote are Ready, and MAAS allocates them,
-// though it can install nothing on them. It allocates DPUs, too, which can't be given back as they were.
+// though it can install nothing on them. It allocates DPUs, too, which can't be given back as they were. And machines
+// that it then refuses to deploy, for a reason that is theirs: with an external DHCP server, for example, a network
+// card may have no link on purpose, so that only the refusal shows it.
 
 const (
 	// unsuitedFor is how long a machine that nothing can be made of is left out after it was met.
 	unsuitedFor = 30 * time.Minute
-	// seenMaxAge is how old the list of all machines may be that tells of such machines before they are met.
+	// seenMaxAge is how old the list of all machines may be that shows such machines before they are met.
 	seenMaxAge = 10 * time.Minute
 )
 
@@ -41,40 +45,57 @@ type unsuited struct {
 
 type metUnsuited struct {
 	*maas.Machine
-	until time.Time
+	refusal string // MAAS's words; "" if it depends on the spec whether something can be made of it
+	until   time.Time
 }
 
-// MeetUnsuited records that nothing can be made of a machine.
-func (s *Service) MeetUnsuited(m *maas.Machine) {
+// Unsuited is a machine that nothing can be made of, and why.
+type Unsuited struct {
+	*maas.Machine
+	Why string
+}
+
+// IsOwnRefusal reports whether MAAS refuses a deployment for what the machine lacks: another one may be deployed. Its
+// network and its power are MAAS's alone, its disks unless the spec has a layout for them.
+func IsOwnRefusal(err error, hasLayout bool) bool {
+	return errors.Is(err, maas.Unroutable) || maas.InvalidField(err, "network") ||
+		(maas.InvalidField(err, "storage") && !hasLayout)
+}
+
+// MeetUnsuited records that nothing can be made of a machine. refusal is why MAAS refuses to deploy it; "" if it
+// depends on the spec.
+func (s *Service) MeetUnsuited(m *maas.Machine, refusal string) {
 	s.unsuited.mu.Lock()
 	defer s.unsuited.mu.Unlock()
 	if s.unsuited.machines == nil {
 		s.unsuited.machines = map[string]metUnsuited{}
 	}
-	s.unsuited.machines[m.SystemID] = metUnsuited{m, s.Quarantine.Now().Add(unsuitedFor)}
+	s.unsuited.machines[m.SystemID] = metUnsuited{m, refusal, s.Quarantine.Now().Add(unsuitedFor)}
 }
 
-// Unsuited returns the machines that are known, and of which isUnsuited says that nothing can be made, in a stable
-// order: of those that were met, and those that are Ready in a recent list of all machines, if there is one.
-func (s *Service) Unsuited(isUnsuited func(*maas.Machine) bool) (found []*maas.Machine) {
+// Unsuited returns the machines that are known, and of which MAAS has said, or why says, that nothing can be made, in a
+// stable order: of those that were met, and those that are Ready in a recent list of all machines, if there is one.
+func (s *Service) Unsuited(why func(*maas.Machine) string) (found []Unsuited) {
 	s.unsuited.mu.Lock()
 	defer s.unsuited.mu.Unlock()
+	add := func(m *maas.Machine, because string) {
+		if because != "" {
+			found = append(found, Unsuited{m, because})
+		}
+	}
 	now := s.Quarantine.Now()
 	for id, met := range s.unsuited.machines {
 		if now.After(met.until) {
 			delete(s.unsuited.machines, id)
 			continue
 		}
-		if isUnsuited(met.Machine) {
-			found = append(found, met.Machine)
-		}
+		add(met.Machine, cmp.Or(met.refusal, why(met.Machine)))
 	}
 	for _, m := range s.inventory.SeenBareMetal(seenMaxAge) {
-		_, met := s.unsuited.machines[m.SystemID]
-		if !met && m.Status == maas.StatusReady && isUnsuited(m) {
-			found = append(found, m)
+		if _, met := s.unsuited.machines[m.SystemID]; !met && m.Status == maas.StatusReady {
+			add(m, why(m))
 		}
 	}
-	slices.SortFunc(found, func(a, b *maas.Machine) int { return strings.Compare(a.SystemID, b.SystemID) })
+	slices.SortFunc(found, func(a, b Unsuited) int { return strings.Compare(a.SystemID, b.SystemID) })
 	return found
 }

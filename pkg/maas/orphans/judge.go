@@ -38,7 +38,7 @@ func (f *Finding) Composed() bool {
 	return ownership.HasHostname(f.Machine, f.hostname)
 }
 
-// Unhosted reports whether it is a VM of ours whose LXD is no VM host of MAAS: MAAS can't delete it.
+// Unhosted reports whether MAAS can't delete this VM of ours, because its LXD is not a VM host.
 func (f *Finding) Unhosted() bool {
 	m := f.Machine
 	return isUnhosted(m) && m.Hostname == f.hostname
@@ -48,26 +48,11 @@ func isUnhosted(m *maas.Machine) bool {
 	return m.Device || m.Pod == nil && m.PowerType == maas.PowerTypeLXD
 }
 
-// Kept returns why it is not removed, whatever else is known; "" if nothing speaks against it.
-func (f *Finding) Kept() string {
-	switch {
-	case f.Machine.Unreadable:
-		return "MAAS's API shows of it what no machine is: look at it in MAAS, and release or delete it there"
-	case !f.Unhosted():
-		return ""
-	case f.Machine.Device:
-		return "MAAS can't delete a VM that was made from an image: delete it in LXD, if an LXDHost has it, then its " +
-			"device in MAAS"
-	}
-	return "MAAS can't delete a VM of an LXD that is no VM host: delete it in LXD (the machine's power configuration in " +
-		"MAAS has its address, project and name), then the machine in MAAS"
-}
-
 // VM reports whether it is a VM that was made for the cluster.
 func (f *Finding) VM() bool { return f.Composed() || f.Unhosted() }
 
 // AgentName returns the agent name that MAAS must have recorded when the machine was acquired. It is "" for a VM that
-// is not acquired yet, for which the hostname is the only proof, and for a machine that is Unreadable, as the answer
+// is not acquired yet, for which the hostname is the only proof, and for a machine that is Unreadable, as the response
 // would be. It is also "" for a machine whose release failed, and for a VM that was marked broken: MAAS removes the
 // agent name when a release begins, the annotations when it is done, and no user can acquire the machine in between.
 func (f *Finding) AgentName() string {
@@ -201,7 +186,7 @@ func (c *Claims) unclaimed(f Finding) string {
 // hostOf names what a VM is on.
 func hostOf(m *maas.Machine) string {
 	if m.Pod == nil {
-		return "an LXD that is no VM host of MAAS"
+		return "an LXD that is not a VM host of MAAS"
 	}
 	return "VM host " + m.Pod.Name
 }

@@ -226,7 +226,7 @@ func TestTheAgentNameThatMAASMustHaveRecorded(t *testing.T) {
 	}
 }
 
-// MAAS shows of a machine what no machine is. It may be ours: it is told of, and kept.
+// MAAS shows of a machine what no machine is. It may be ours: it is told of, and nothing removes it.
 func TestAMachineThatMAASShowsBadlyIsInDoubt(t *testing.T) {
 	unreadable := func(m *maas.Machine) { m.Unreadable, m.Owner = true, "" }
 	for name, tc := range map[string]struct {
@@ -252,8 +252,8 @@ func TestAMachineThatMAASShowsBadlyIsInDoubt(t *testing.T) {
 			}
 			// MAAS could not answer a list of it, either: without a client, Recorded would fail.
 			stand, err := Recorded(t.Context(), nil, found)
-			if err != nil || len(stand) != 1 || stand[0].Doubt == "" || stand[0].Kept() == "" || len(stand[0].Proof) == 0 {
-				t.Errorf("it is %+v (%v), want it in doubt, and kept", stand, err)
+			if err != nil || len(stand) != 1 || stand[0].Doubt == "" || len(stand[0].Removal()) > 0 || len(stand[0].Hints()) == 0 || len(stand[0].Proof) == 0 {
+				t.Errorf("it is %+v (%v), want it in doubt, and no command", stand, err)
 			}
 		})
 	}

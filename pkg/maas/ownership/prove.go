@@ -56,9 +56,9 @@ func (p *Prover) IsOurs(ctx context.Context, id Identity, machine *maas.Machine)
 	return false, p.proveOther(ctx, id, machine.SystemID)
 }
 
-// isUnnamed reports whether a machine is ours and lacks the agent name alone: MAAS removes that when anybody releases
+// isUnnamed reports whether a machine is ours and lacks the agent name alone: MAAS removes that when a user releases
 // the machine, and restores only the status when it can't switch it off. Our user has it still, who alone may annotate
-// it, and MAAS removes the annotations before anybody can acquire it.
+// it, and MAAS removes the annotations before a user can acquire it.
 func (p *Prover) isUnnamed(ctx context.Context, id Identity, systemID string) (bool, error) {
 	filter := maas.MachineFilter{SystemIDs: []string{systemID}, AgentNames: []string{""}}
 	unnamed, err := p.inventory.Client().ListMachines(ctx, filter)

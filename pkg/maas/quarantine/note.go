@@ -43,7 +43,7 @@ var (
 // then a pool that failed as a whole is used again soon enough. A failed attempt takes MAAS half an hour at least.
 var Limits = cooldown.Limits{First: 10 * time.Minute, Longest: 2 * time.Hour, Remembered: 24 * time.Hour}
 
-// heldAtMost ends the quarantine of a machine that nobody gives back to the pool, or whose manager is gone.
+// heldAtMost ends the quarantine of a machine that no manager gives back to the pool, or whose manager is gone.
 const heldAtMost = 24 * time.Hour
 
 // excludedAtMost ends an exclusion whose manager is gone. Erasing large disks takes days.

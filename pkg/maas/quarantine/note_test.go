@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 var now = time.Date(2026, 11, 23, 14, 0, 0, 0, time.UTC)
@@ -104,12 +102,5 @@ func TestEnds(t *testing.T) {
 		if got := note.Ends(); got != want {
 			t.Errorf("%+v lasts %q, want %q", note, got, want)
 		}
-	}
-}
-
-func TestNotesAreFoundByTheirNames(t *testing.T) {
-	got := quarantined.notes([]maas.Tag{{Name: Tag, Comment: quarantined.about}, {Name: quarantined.noteName("abc123"), Comment: "why=x"}, {Name: quarantined.noteName("")}, {Name: "virtual"}})
-	if diff := cmp.Diff(map[string]Note{"abc123": {Why: "x"}}, got); diff != "" {
-		t.Errorf("the notes differ (-want +got):\n%s", diff)
 	}
 }

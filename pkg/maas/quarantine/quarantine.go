@@ -45,7 +45,7 @@ func (s *Service) SetClock(now func() time.Time) {
 	s.clock = now
 }
 
-// Machine is a machine that failed, as far as MAAS shows it to this identity, or as Remember was told.
+// Machine is a machine that failed, as far as MAAS shows it to this identity, or as it was passed to Remember.
 type Machine struct {
 	*maas.Machine
 	Note
@@ -146,7 +146,7 @@ func (s *Service) Hold(ctx context.Context, permit maas.Permit, systemID string,
 	return s.tag(ctx, permit, excluded, tags, systemID, note)
 }
 
-// Acquired is Note for a machine that the caller holds, and has acquired by now: nobody else is given it.
+// Acquired is Note for a machine that the caller holds, and has acquired by now: no other user is given it.
 func (s *Service) Acquired(ctx context.Context, permit maas.Permit, systemID string, c Cause) error {
 	if err := s.Note(ctx, permit, systemID, c); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *Service) NotedBy(ctx context.Context, systemID string) (by string, err 
 	return excluded.notes(tags)[systemID].By, nil
 }
 
-// PassOn makes what was done to a machine another one's to undo, if it is the caller's.
+// PassOn makes what was done to a machine another object's to undo, if it is the caller's.
 func (s *Service) PassOn(ctx context.Context, permit maas.Permit, systemID, from string, to Cause) error {
 	if by, err := s.NotedBy(ctx, systemID); err != nil || by != from {
 		return err
@@ -301,7 +301,7 @@ const (
 )
 
 // Tend lets the pause of machines begin that are back in the pool, lifts the quarantines and exclusions that are over,
-// and deletes notes that nobody needs any more. It returns the system ids of the machines that it lifted. Several
+// and deletes notes that are not needed any more. It returns the system ids of the machines that it lifted. Several
 // managers may do so at the same time. It asks MAAS once while there is nothing to do.
 func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string, err error) {
 	tags, err := s.tags(ctx, 0)

@@ -194,17 +194,6 @@ func TestAQuarantineIsSharedAndEnds(t *testing.T) {
 	b.has(first, noted{b.a: {Since: b.now, Until: b.now.Add(heldAtMost), Pause: 2 * Limits.First, Failures: 2, By: "m2", Why: "it failed"}})
 }
 
-func TestAQuarantineOfAMachineThatNobodyGivesBackEnds(t *testing.T) {
-	b := newBed(t)
-	s := b.manager(adminKey)
-	b.allocate(b.a)
-	b.put(s, b.a, "m1")
-	b.now = now.Add(heldAtMost - time.Second)
-	b.lifts(s)
-	b.now = now.Add(heldAtMost)
-	b.lifts(s, b.a)
-}
-
 func TestNotesAreForgotten(t *testing.T) {
 	b := newBed(t)
 	s := b.manager(adminKey)
@@ -363,7 +352,7 @@ func TestAPlainUser(t *testing.T) {
 	_, liftErr := plain.Tend(t.Context(), aTest)
 	for what, err := range map[string]error{
 		"put": putErr, "lift": plain.Lift(t.Context(), aTest, b.a), "lift expired": liftErr,
-		"succeeded": plain.Succeeded(t.Context(), aTest, b.a, 0),
+		"succeeded": plain.Succeeded(t.Context(), aTest, b.a, 0), "exclude": plain.Exclude(t.Context(), aTest, b.b, Cause{By: "m2"}),
 	} {
 		if !errors.Is(err, maas.Forbidden) {
 			t.Errorf("%s: %v, want %s", what, err, maas.Forbidden)
@@ -489,26 +478,6 @@ func TestAnExclusionLeavesAQuarantineAlone(t *testing.T) {
 	b.isExcluded(b.a, true)
 }
 
-// Its manager is gone.
-func TestAnExclusionThatNobodyEndsEnds(t *testing.T) {
-	b := newBed(t)
-	s := b.manager(adminKey)
-	b.exclude(s, b.a, "m1")
-	b.now = now.Add(excludedAtMost - time.Second)
-	b.lifts(s)
-	b.now = now.Add(excludedAtMost)
-	b.lifts(s, b.a)
-	b.isExcluded(b.a, false)
-}
-
-func TestAKeyThatMayNotExclude(t *testing.T) {
-	b := newBed(t)
-	if err := b.manager(plainKey).Exclude(t.Context(), aTest, b.a, Cause{By: "m1"}); !errors.Is(err, maas.Forbidden) {
-		t.Errorf("%v, want Forbidden", err)
-	}
-	b.isExcluded(b.a, false)
-}
-
 // Of several managers that want a machine in the pool one holds it, whether its note was there before the other one looked or not.
 func TestOneOfSeveralHoldsAMachine(t *testing.T) {
 	hold := func(b *bed, s *Service, by string) error {
@@ -566,14 +535,28 @@ func TestANoteOfWhatIsToBeUndoneIsNotTakenOver(t *testing.T) {
 	b.isExcluded(b.a, false)
 }
 
-// Its manager is gone: its note does not keep others from the machine for long.
-func TestAHoldThatNobodyEndsEnds(t *testing.T) {
-	b := newBed(t)
-	s := b.manager(adminKey)
-	b.must(s.Hold(t.Context(), aTest, b.a, Cause{By: "m1"}))
-	b.now = now.Add(excludedAtMost)
-	b.lifts(s, b.a)
-	if err := s.Hold(t.Context(), aTest, b.a, Cause{By: "m2"}); err != nil {
-		t.Errorf("after %s: %v", excludedAtMost, err)
+// Its manager is gone: what it noted keeps a machine from others no longer than it may.
+func TestWhatNobodyEndsEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lasts time.Duration
+		begin func(b *bed, s *Service)
+	}{
+		"a quarantine": {heldAtMost, func(b *bed, s *Service) { b.allocate(b.a); b.put(s, b.a, "m1") }},
+		"an exclusion": {excludedAtMost, func(b *bed, s *Service) { b.exclude(s, b.a, "m1") }},
+		"a hold":       {excludedAtMost, func(b *bed, s *Service) { b.must(s.Hold(b.t.Context(), aTest, b.a, Cause{By: "m1"})) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			s := b.manager(adminKey)
+			tc.begin(b, s)
+			b.now = now.Add(tc.lasts - time.Second)
+			b.lifts(s)
+			b.now = now.Add(tc.lasts)
+			b.lifts(s, b.a)
+			b.isExcluded(b.a, false)
+			if err := s.Hold(t.Context(), aTest, b.a, Cause{By: "m2"}); err != nil {
+				t.Errorf("after %s: %v", tc.lasts, err)
+			}
+		})
 	}
 }

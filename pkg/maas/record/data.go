@@ -30,6 +30,10 @@ type MachineData struct {
 	// Deployed is the machine that MAAS deploys, or has deployed, because this object asked for it; "" if there is
 	// none.
 	Deployed string `json:"deployed,omitempty"`
+	// DeployedSince is when that was last asked for, or the VM made; nil: by an earlier version. FormerBoot is the boot
+	// id that the Node of the machine's name had then; "" if there was none, or it is not known.
+	DeployedSince *metav1.Time `json:"deployedSince,omitempty"`
+	FormerBoot    string       `json:"formerBoot,omitempty"`
 	// Phase is the machine's current phase; nil while no phase is timed.
 	Phase *Phase `json:"phase,omitempty"`
 	// GivenBack is when bare metal that could not be deployed was given back, to be acquired again after a pause; nil
@@ -51,7 +55,7 @@ type MachineData struct {
 	Cleanup *Cleanup `json:"cleanup,omitempty"`
 	// Release is the last attempt to release the machine. The status shows it.
 	Release *infrav1.MachineReleaseStatus `json:"release,omitempty"`
-	// Storage is the storage layout that was set, or may have been, and is to be restored when nobody has the machine;
+	// Storage is the storage layout that was set, or may have been, and is to be restored when the machine has no owner;
 	// nil if there is none.
 	Storage *StorageLayout `json:"storage,omitempty"`
 	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
@@ -204,11 +208,14 @@ func (c *Calls) MayAcquire() bool {
 }
 
 // Reclaim records that of a pending TakeOver only the claim may still take effect, see LateClaim.
-func (c *Calls) Reclaim() {
-	if at := slices.IndexFunc(c.Pending, func(p Pending) bool { return p.Op == TakeOver }); at >= 0 {
+func (c *Calls) Reclaim() { c.late(TakeOver) }
+
+// late makes a pending call the LateClaim. It takes effect no sooner than an earlier one, whose place it takes.
+func (c *Calls) late(op Op) {
+	if at := slices.IndexFunc(c.Pending, func(p Pending) bool { return p.Op == op }); at >= 0 {
 		late := c.Pending[at]
 		late.Op = LateClaim
-		c.Pending = append(without(without(c.Pending, TakeOver), LateClaim), late)
+		c.Pending = append(without(without(c.Pending, op), LateClaim), late)
 	}
 }
 
@@ -255,8 +262,12 @@ func (c *Calls) MachineGone() {
 	})
 }
 
-// Acquired removes the pending calls that acquire something: their outcome is known.
+// Acquired removes the pending calls that acquire something: their outcome is known. Of two claims only one has
+// acquired the machine, and nothing says which: the later one stays, as a LateClaim.
 func (c *Calls) Acquired() {
+	if c.IsPending(LateClaim) {
+		c.late(Claim)
+	}
 	c.Pending = slices.DeleteFunc(slices.Clone(c.Pending), func(p Pending) bool { return p.Op.acquires() })
 }
 

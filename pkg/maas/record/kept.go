@@ -36,7 +36,7 @@ type KeptMachine struct {
 	Until metav1.Time `json:"until"`
 	// TakenBy is the MaasMachine that takes it; "" if none does.
 	TakenBy types.UID `json:"takenBy,omitempty"`
-	// GivenBack means that nobody takes it any more.
+	// GivenBack means that no Machine takes it any more.
 	GivenBack bool `json:"givenBack,omitempty"`
 
 	// What follows is of the MaasMachine that is gone, as far as the next one, or giving the machine back, goes on with
@@ -76,7 +76,7 @@ func (k *KeptMachines) Keep(m KeptMachine, now time.Time, lasts time.Duration) b
 	return true
 }
 
-// needed returns the labels, the annotations and the spec of a machine that is kept without what nobody needs any more.
+// needed returns the labels, the annotations and the spec of a machine that is kept, as far as they are still needed.
 func needed(m KeptMachine) (labels, annotations map[string]string, spec infrav1.MaasMachineSpec) {
 	only := func(of map[string]string, keys ...string) map[string]string {
 		of = maps.Clone(of)
@@ -130,9 +130,9 @@ func (m *KeptMachine) giving() MachineData {
 	return ptr.Deref(m.Giving, MachineData{Storage: m.Storage})
 }
 
-// Return records that a MaasMachine, "" for none, does not take a machine any more. It is given back if giveBack is
-// set.
-func (k KeptMachines) Return(systemID string, by types.UID, giveBack bool) {
+// StopTaking records that a MaasMachine, "" for none, does not take a machine over any more. It is given back if
+// giveBack is set.
+func (k KeptMachines) StopTaking(systemID string, by types.UID, giveBack bool) {
 	if kept := k.takenBy(systemID, by); kept != nil {
 		kept.TakenBy, kept.GivenBack = "", kept.GivenBack || giveBack
 	}

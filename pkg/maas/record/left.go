@@ -75,8 +75,9 @@ func (l LeftVMs) Has(hostname string) bool {
 	return slices.ContainsFunc(l, func(vm LeftVM) bool { return vm.Hostname == hostname })
 }
 
-// HoldName reports whether a VM of the name was left that has a device in MAAS: another one would get its addresses.
-func (l LeftVMs) HoldName(hostname string) bool {
+// HasDevice reports whether a VM of the hostname was left that has a device in MAAS: another VM would get its
+// addresses.
+func (l LeftVMs) HasDevice(hostname string) bool {
 	return slices.ContainsFunc(l, func(vm LeftVM) bool { return vm.Hostname == hostname && vm.Device != "" })
 }
 

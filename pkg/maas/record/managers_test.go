@@ -104,7 +104,7 @@ func TestWhatSeveralRecordIsMerged(t *testing.T) {
 func TestAnEntryThatAnotherTakesStays(t *testing.T) {
 	t.Parallel()
 	kept := KeptMachines{{SystemID: "id", Machine: "former", TakenBy: "b"}}
-	kept.Return("id", "a", true)
+	kept.StopTaking("id", "a", true)
 	kept.Drop("id", "a")
 	kept.Drop("id", "")
 	released := kept.Release("id", "a", "releasing", time.Now())

@@ -24,15 +24,15 @@ const (
 )
 
 // LateClaim is what may be left of a TakeOver whose release has taken effect: its claim. The machine is claimed anew
-// meanwhile; whether it was acquired says nothing of the late one, which would acquire it again once it is let go.
+// meanwhile; whether it was acquired says nothing of the late one, which would acquire it again once it is given back.
 const LateClaim Op = "late-claim"
 
-// Unreserve frees the virtual IP of a cluster. A late one would free that of the cluster that has the address next.
+// Unreserve frees the virtual IP of a cluster, or an address that MAAS had reserved for the DNS record of its endpoint.
+// A late one would free that of the cluster that has the address next: so none is sent while an earlier one may come.
 const Unreserve Op = "unreserve"
 
-// Publish writes the DNS record of an endpoint, whose name is the cluster's alone, and frees what MAAS had reserved for
-// it alone, which nobody gets before that. It is sent again as soon as something else is wanted; while a late one may
-// come, the record is not trusted, and the cluster does not go.
+// Publish writes the DNS record of an endpoint, whose name is the cluster's alone. It is sent again as soon as
+// something else is wanted; while a late one may come, the record is not trusted, and the cluster does not go.
 const Publish Op = "publish"
 
 // Operations that start, stop or delete a VM on its host. LXD knows a VM by its name alone: a late one would hit the VM
@@ -71,8 +71,8 @@ func (o Op) acquires() bool {
 // isOnHost reports whether a late call would hit the VM that has the name then.
 func (o Op) isOnHost() bool { return o == StartVM || o == StopVM || o == DeleteVM }
 
-// switches reports whether MAAS has a BMC do what is asked for, and answers when that is done. A deployment switches
-// power after its answer, while the machine is Deploying; a machine that is taken over is off.
+// switches reports whether MAAS has a BMC do what is asked for, and responds when that is done. A deployment switches
+// power after its response, while the machine is Deploying; a machine that is taken over is off.
 func (o Op) switches() bool {
 	return slices.Contains([]Op{PowerOff, PowerOn, Abort, Rescue, Release}, o)
 }
@@ -81,10 +81,10 @@ func (o Op) switches() bool {
 type Repeatable string
 
 const (
-	// ChangeVM is any change of a VM's machine in MAAS: nobody else gets it, and MAAS does not reuse its system id. It
+	// ChangeVM is any change of a VM's machine in MAAS: no other user gets it, and MAAS does not reuse its system id. It
 	// does not start, stop or delete the VM on its host: see Record.OnHost.
 	ChangeVM Repeatable = "a VM's system id is never given again"
-	// DropEndpoint deletes the DNS record of an endpoint. MAAS does not reuse its id.
+	// DropEndpoint deletes the DNS record of an endpoint. MAAS does not reuse its id. It frees no address: see Unreserve.
 	DropEndpoint Repeatable = "the endpoint's name is the cluster's alone"
 	// CloseVMHost tags a VM host or deletes it in MAAS. MAAS does not reuse ids of VM hosts, and the tag stays until
 	// the host is deleted.

@@ -37,8 +37,8 @@ const sendWithin = 15 * time.Second
 type Record struct {
 	records *Records
 	object  client.Object
-	opened  string // the annotation's value when the record was opened
-	stored  string // its value in Kubernetes, as far as is known here
+	stored  string        // the annotation's value in Kubernetes, as far as is known here
+	written client.Object // see Written
 
 	calls *Calls
 	text  func() string           // the annotation's value with what is recorded now
@@ -100,7 +100,7 @@ func (s *Records) OpenRemediation(m *infrav1.MaasRemediation) (*Remediation, err
 // open reads the data of a record, of which calls are a part.
 func open[R any](s *Records, object client.Object, whole *R, r *Record, calls *Calls, data any) (*R, error) {
 	text := textOf(object)
-	*r = Record{records: s, object: object, opened: text, stored: text, calls: calls, asOf: time.Now(),
+	*r = Record{records: s, object: object, stored: text, calls: calls, asOf: time.Now(),
 		text: func() string { return write(data) }, load: func(text string) error { return read(text, data) }}
 	if err := r.load(text); err != nil {
 		return nil, err
@@ -132,9 +132,10 @@ func (r *Record) Call(
 	return r.call(ctx, op, do, also...)
 }
 
-// LetGo is Call for an operation after which any user of MAAS may have the machine. It is not sent as long as any other
-// call may still take effect: that would hit the next user's machine. The error is *UnsettledError then.
-func (r *Record) LetGo(
+// CallRelease is Call for an operation after which any user of MAAS may have the machine, or the address. It is not
+// sent as long as any other call, or the same, may still take effect: that would hit what is the next user's. The error
+// is *UnsettledError then.
+func (r *Record) CallRelease(
 	ctx context.Context, op Op, do func(context.Context, maas.ReleasePermit) error, also ...func(client.Object),
 ) error {
 	if err := r.tooSoon(op); err != nil {
@@ -285,14 +286,19 @@ func (r *Record) store(ctx context.Context, again func(now string) error, also .
 // conflict. A cache may lag; and a manager that was stopped, and resumes when another one leads, must not
 // repeat what that one has done.
 func (r *Record) Write(ctx context.Context, also ...func(client.Object)) error {
-	version, err := r.writeAt(ctx, r.object.GetResourceVersion(), also...)
+	now, err := r.writeAt(ctx, r.object.GetResourceVersion(), also...)
 	if err == nil {
-		r.object.SetResourceVersion(version)
+		r.written = now
+		r.object.SetResourceVersion(now.GetResourceVersion())
 	}
 	return err
 }
 
-func (r *Record) writeAt(ctx context.Context, version string, also ...func(client.Object)) (string, error) {
+// Written is the object as Kubernetes had it after the last Write; nil before. Nobody had changed it since this
+// reconcile read it.
+func (r *Record) Written() client.Object { return r.written }
+
+func (r *Record) writeAt(ctx context.Context, version string, also ...func(client.Object)) (client.Object, error) {
 	text := r.text()
 	before := r.copy()
 	SetAnnotation(before, infrav1.RecordAnnotation, r.stored)
@@ -305,18 +311,18 @@ func (r *Record) writeAt(ctx context.Context, version string, also ...func(clien
 	makeRoom(after)
 	if err := r.records.Client.Patch(ctx, after, client.MergeFromWithOptions(before,
 		client.MergeFromWithOptimisticLock{})); err != nil {
-		return "", fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
+		return nil, fmt.Errorf("recording on %s: %w", client.ObjectKeyFromObject(r.object), err)
 	}
 	r.stored = text
 	SetAnnotation(r.object, infrav1.RecordAnnotation, text)
 	for _, change := range also {
 		change(r.object)
 	}
-	return after.GetResourceVersion(), nil
+	return after, nil
 }
 
 // read returns the object as Kubernetes has it now. An empty patch needs only the right to patch. If Kubernetes has
-// another one of its name by now, the error is apierrors.IsNotFound: nothing of this record is that one's.
+// another one of its name by now, the error is apierrors.IsNotFound: nothing of this record belongs to that object.
 func (r *Record) read(ctx context.Context) (client.Object, error) {
 	live := r.copy()
 	if err := r.records.Client.Patch(ctx, live, client.RawPatch(types.MergePatchType, []byte("{}"))); err != nil {
@@ -344,7 +350,3 @@ func SetAnnotation(object client.Object, key, value string) {
 	}
 	object.SetAnnotations(annotations)
 }
-
-// LeaveOut resets the annotation to its value when the record was opened. A patch that is computed from the object as
-// it was then leaves the record alone, which may be another process's by now.
-func (r *Record) LeaveOut() { SetAnnotation(r.object, infrav1.RecordAnnotation, r.opened) }

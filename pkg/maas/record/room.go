@@ -56,7 +56,7 @@ func sizeOf(annotations map[string]string) (size int) {
 }
 
 // makeRoom removes annotations of others, the largest first, from an object that is being deleted and has too many to
-// be changed: nobody needs them any more, and what is in MAAS is given back with the record alone.
+// be changed: they are not needed any more, and what is in MAAS is given back with the record alone.
 func makeRoom(object client.Object) {
 	annotations := maps.Clone(object.GetAnnotations())
 	if object.GetDeletionTimestamp().IsZero() || sizeOf(annotations) <= apivalidation.TotalAnnotationSizeLimitB {

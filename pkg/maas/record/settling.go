@@ -20,6 +20,12 @@ import (
 // its own clock.
 const maxClockSkew = 10 * time.Minute
 
+// The settle times of Records that are not given others: whoever looks for what is left goes by them, too.
+const (
+	DefaultSettleTime      = 4 * time.Minute
+	DefaultPowerSettleTime = powerSettles * DefaultSettleTime
+)
+
 // powerSettles is how many settle times a call may take effect that switches power, unless it Ended. From MAAS 3.5 on,
 // a BMC that does not respond is tried 3 times, for 5 minutes each, whatever becomes of the request (RetryPolicy and
 // POWER_ACTION_ACTIVITY_TIMEOUT in maastemporalworker/workflow/power.py); before, once.
@@ -48,7 +54,7 @@ type call struct {
 
 // UnsettledError means that nothing was sent, because MAAS may still do what it was asked before.
 type UnsettledError struct {
-	// Op is the call that was not sent, "" if an object was not let go; Pending is the earlier one.
+	// Op is the call that was not sent, "" if a finalizer was not removed; Pending is the earlier one.
 	Op, Pending Op
 	// Remaining is how much longer the earlier one may take effect.
 	Remaining time.Duration

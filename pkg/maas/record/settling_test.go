@@ -46,7 +46,7 @@ func TestWhetherACallIsSettledCountsFromTheReading(t *testing.T) {
 		if left := r.Unsettled(); left != time.Second {
 			t.Errorf("%s are left, want those that were when MAAS was asked for the list", left)
 		}
-		err := r.LetGo(t.Context(), Release, func(context.Context, maas.ReleasePermit) error { t.Error("it was sent"); return nil })
+		err := r.CallRelease(t.Context(), Release, func(context.Context, maas.ReleasePermit) error { t.Error("it was sent"); return nil })
 		if unsettled, is := errors.AsType[*UnsettledError](err); !is || unsettled.Pending != Claim {
 			t.Errorf("the error is %v", err)
 		}

@@ -33,7 +33,7 @@ var words = map[Op]string{
 	Reserve:    "reserve the virtual IP of the API endpoint",
 	TakeOver:   "release the machine that was kept, and allocate it",
 	LateClaim:  "allocate the machine that was kept (an earlier call that may come late)",
-	Unreserve:  "free the virtual IP of the API endpoint",
+	Unreserve:  "free an address that was reserved for the API endpoint",
 	Publish:    "write the DNS record of the API endpoint",
 	StartVM:    "start the VM on its host",
 	StopVM:     "stop the VM on its host",
@@ -107,6 +107,10 @@ func (c *Calls) entries() (found entries) {
 func (d *MachineData) entries() entries {
 	found := d.Calls.entries()
 	found.when(d.Deployed != "", "deployed", "machine %s is deployed for this object", d.Deployed)
+	if d.DeployedSince != nil {
+		found.add("deployedSince", d.DeployedSince, "the deployment began; an older Node is of the machine's former life")
+	}
+	found.when(d.FormerBoot != "", "formerBoot", "the Node of the machine's former life had the boot id %s", d.FormerBoot)
 	if d.Phase != nil {
 		found.add("phase", &d.Phase.Since, "in the phase %s", strings.ReplaceAll(d.Phase.Name, "-", " "))
 	}

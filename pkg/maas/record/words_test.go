@@ -79,7 +79,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	calls := Calls{Pending: []Pending{{Op: Deploy, At: at}}, Unknown: `{"wings":2}`}
 	machine := MachineData{
-		Calls: calls, Deployed: "abc123", Phase: &Phase{Name: "erasing-disks", Since: at}, GivenBack: &at,
+		Calls: calls, Deployed: "abc123", DeployedSince: &at, FormerBoot: "boo123", Phase: &Phase{Name: "erasing-disks", Since: at}, GivenBack: &at,
 		Hosts: []string{"lxd-a"}, Registers: true, Runs: "lxd-r", Addresses: []string{"00:16:3e:01:02:03"},
 		Cleanup:  &Cleanup{UnreachableSince: &at, Tries: 3, CameBack: 2, DeletedAt: &at, Namesakes: true},
 		Release:  &infrav1.MachineReleaseStatus{Erase: infrav1.EraseMode("Quick"), StartTime: &at, Failures: 4},

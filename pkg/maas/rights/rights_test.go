@@ -3,11 +3,8 @@
 package rights_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"net/http/httptest"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,229 +17,157 @@ import (
 
 const key = "key:of:user"
 
-// region is a MAAS with a user; nil entitlements leave it what a new user is.
-func region(t *testing.T, version string, admin bool, entitlements ...simulator.RegionEntitlement) (*simulator.Simulator, rights.Direct) {
+// region is a MAAS with a machine, a VM host, and a user, joe, with these entitlements.
+func region(t *testing.T, version string, admin bool, entitlements string) (sim *simulator.Simulator, client *maas.Client, machine string) {
 	t.Helper()
-	machine := func(pool string) simulator.RegionMachine {
-		return simulator.RegionMachine{Name: "metal-" + pool, Pool: pool, Cores: 4, Memory: 8192, Disks: []int{100}}
+	described := `
+users: [{name: joe, admin: ` + map[bool]string{true: "true", false: "false"}[admin] + `, keys: ["` + key + `"]` + entitlements + `}]
+pools: [{name: capi}]
+domains: [{name: maas.sim, default: true}]
+subnets: [{cidr: 10.0.0.0/24}]
+machines: [{names: [metal], pool: capi, cores: 4, memory: 8192, disks: [100]}]
+vm_hosts: [{name: lxd, pool: capi, cores: 4, memory: 8192, storage_pools: [{name: default, size: 100}]}]
+`
+	if version == "4.0" {
+		described = described[:len(described)-len("vm_hosts: [{name: lxd, pool: capi, cores: 4, memory: 8192, storage_pools: [{name: default, size: 100}]}]\n")]
 	}
-	sim, err := simulator.New(&simulator.Region{
-		Users:   []simulator.RegionUser{{Name: "joe", Admin: admin, Keys: []string{key}, Entitlements: entitlements}},
-		Pools:   []simulator.RegionNamed{{Name: "a"}, {Name: "b"}, {Name: "empty"}},
-		Subnets: []simulator.RegionSubnet{{CIDR: "10.0.0.0/24"}},
-		Groups:  []simulator.RegionMachine{machine("a"), machine("b")},
-	}, simulator.Options{Version: version})
-	if err != nil {
-		t.Fatal(err)
+	sim, endpoint := simtest.Start(t, described, simulator.Options{Version: version})
+	for _, m := range sim.Machines() {
+		machine = m.SystemID
 	}
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	client := simtest.Client(t, server.URL+"/MAAS", key)
-	return sim, rights.Direct{Client: client}
+	return sim, simtest.Client(t, endpoint, key), machine
 }
 
-// given are the entitlements that needs ask for, in one pool.
-func given(pool string, needs ...rights.Need) []simulator.RegionEntitlement {
-	var out []simulator.RegionEntitlement
+// given are entitlements, for the pool capi where that is enough.
+func given(needs ...rights.Need) string {
+	text := ", entitlements: [{name: can_view_notifications}" // A group of its own.
 	for _, n := range needs {
-		e := simulator.RegionEntitlement{Name: string(n.Entitlement)}
+		pool := ""
 		if n.InPool {
-			e.Pool = pool
+			pool = ", pool: capi"
 		}
-		out = append(out, e)
+		text += ", {name: " + string(n.Entitlement) + pool + "}"
 	}
-	return out
+	return text + "]"
 }
 
-func survey(t *testing.T, a rights.Direct) map[string]rights.Finding {
-	t.Helper()
-	pools, err := a.ListResourcePools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := rights.Survey(t.Context(), a, pools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	byName := map[string]rights.Finding{}
-	for _, f := range found {
-		byName[f.Name] = f
-	}
-	return byName
-}
-
-func hasPool(u rights.Use) bool {
-	return slices.ContainsFunc(u.Needs, func(n rights.Need) bool { return n.InPool })
-}
-
-// A key with just what a use needs, in one pool, may be used so there; with anything less it may not, and what is missing is
-// named. Asking changes nothing.
-func TestAKeyMayDoWhatItHasTheEntitlementsFor(t *testing.T) {
+// MAAS forbids each call without the entitlement that the refusal names, and with that alone it does not.
+func TestRefusalNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	nothing := simulator.RegionEntitlement{Name: "can_view_notifications"} // A group of its own.
-	for _, use := range rights.Uses {
-		t.Run(use.Name, func(t *testing.T) {
+	permit := maas.Unrecorded("a test")
+	bond := maas.InterfaceSpec{Type: maas.InterfaceBond, Name: "bond0", Parents: []int{1}}
+	for name, tt := range map[string]struct {
+		call func(ctx context.Context, c *maas.Client, machine string) error
+		use  rights.Use
+		need rights.Need
+	}{
+		"the project of a VM host": {func(ctx context.Context, c *maas.Client, _ string) error {
+			_, err := c.VMHostPower(ctx, 1)
+			return err
+		}, rights.VMs, rights.VMs.Needs[0]},
+		"a refresh": {func(ctx context.Context, c *maas.Client, _ string) error {
+			_, err := c.RefreshVMHost(ctx, 1)
+			return err
+		}, rights.VMs, rights.VMs.Needs[0]},
+		"the deletion of a machine": {func(ctx context.Context, c *maas.Client, machine string) error {
+			return c.DeleteMachine(ctx, permit, machine)
+		}, rights.VMs, rights.VMs.Needs[0]},
+		"a VM host's deletion": {func(ctx context.Context, c *maas.Client, _ string) error {
+			return c.DeleteVMHost(ctx, permit, 1)
+		}, rights.Registration, rights.Registration.Needs[0]},
+		"how machines are switched": {func(ctx context.Context, c *maas.Client, _ string) error {
+			_, err := c.Instances(ctx)
+			return err
+		}, rights.Registration, rights.Registration.Needs[0]},
+		"a bond": {func(ctx context.Context, c *maas.Client, machine string) error {
+			_, err := c.CreateInterface(ctx, permit, machine, bond)
+			return err
+		}, rights.Interfaces, rights.Interfaces.Needs[0]},
+		"a tag": {func(ctx context.Context, c *maas.Client, _ string) error {
+			return c.CreateTag(ctx, permit, maas.Tag{Name: "t"})
+		}, rights.Tags, rights.Tags.Needs[0]},
+		"a subnet's addresses": {func(ctx context.Context, c *maas.Client, _ string) error {
+			_, err := c.SubnetAddresses(ctx, 1)
+			return err
+		}, rights.StaticAddresses, rights.StaticAddresses.Needs[1]},
+		"a DNS record": {func(ctx context.Context, c *maas.Client, _ string) error {
+			_, err := c.CreateDNSResource(ctx, permit, "api.maas.sim", []string{"10.0.0.9"}, 30)
+			return err
+		}, rights.DNSEndpoint, rights.DNSEndpoint.Needs[0]},
+		"an image": {func(ctx context.Context, c *maas.Client, _ string) error {
+			_, err := c.CreateImage(ctx, permit, maas.CreateImageParams{Name: "custom/u", Architecture: "amd64/generic"})
+			return err
+		}, rights.ImageUpload, rights.ImageUpload.Needs[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			version := "4.0"
-			if use.OnVMHosts {
-				version = "3.8"
+			_, client, machine := region(t, "3.8", false, given())
+			err := tt.call(t.Context(), client, machine)
+			lacking := rights.Refusal(err)
+			if lacking == nil {
+				t.Fatalf("without it, the error is %v", err)
 			}
-			sim, asker := region(t, version, false, given("a", use.Needs...)...)
-			before := sim.State()
-			got := survey(t, asker)[use.Name]
-			want := rights.Finding{Use: use, Answer: rights.Yes}
-			if hasPool(use) {
-				want.Pools = []string{"a"}
+			if diff := cmp.Diff([]rights.Need{tt.need}, lacking.Missing); diff != "" || !errors.Is(lacking, maas.Forbidden) {
+				t.Errorf("%v: %s", lacking, diff)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("with all (-want +got):\n%s", diff)
-			}
-			if !bytes.Equal(before, sim.State()) {
-				t.Error("asking has changed MAAS")
-			}
-			for i, n := range use.Needs {
-				less := slices.Delete(slices.Clone(use.Needs), i, i+1)
-				_, asker := region(t, version, false, append(given("a", less...), nothing)...)
-				got := survey(t, asker)[use.Name]
-				if got.Answer != rights.No || !slices.Contains(got.Missing, n) {
-					t.Errorf("without %s: %+v", n.Entitlement, got)
-				}
+			_, client, machine = region(t, "3.8", false, given(tt.need))
+			if err := tt.call(t.Context(), client, machine); errors.Is(err, maas.Forbidden) {
+				t.Errorf("with %s, the error is %v", tt.need.Entitlement, err)
 			}
 		})
 	}
 }
 
-func TestAdministratorsMayDoAll(t *testing.T) {
+// A call that every user may make is forbidden for the machine, and not for a right.
+func TestNoRightIsMissingForALockedMachine(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"3.3", "3.7", "3.8", "4.0"} {
-		_, asker := region(t, version, true)
-		for name, f := range survey(t, asker) {
-			want := rights.Yes
-			if f.OnVMHosts && version == "4.0" {
-				want = rights.Absent
-			}
-			if f.Answer != want {
-				t.Errorf("%s: %s: %+v", version, name, f)
-			}
-		}
-	}
-}
-
-// Up to MAAS 3.7, a user who is no administrator may do nothing but plain bare metal. From 3.8 on, MAAS's group of such users
-// also sees the network.
-func TestPlainUsers(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string][]string{
-		"3.3": {rights.BareMetal.Name}, "3.7": {rights.BareMetal.Name}, "3.8": {rights.BareMetal.Name, rights.VirtualIP.Name},
+	for _, err := range []error{
+		&maas.Error{Kind: maas.Forbidden, Method: "POST", Endpoint: "machines/{id}/", Op: "release"},
+		&maas.Error{Kind: maas.Forbidden, Method: "GET", Endpoint: "machines/{id}/"},
+		&maas.Error{Kind: maas.Forbidden, Method: "DELETE", Endpoint: "devices/{id}/"},
+		&maas.Error{Kind: maas.Conflict, Method: "POST", Endpoint: "tags/"},
+		errors.New("no error of MAAS"), nil,
 	} {
-		_, asker := region(t, version, false)
-		var may []string
-		for name, f := range survey(t, asker) {
-			if f.Answer == rights.Yes {
-				may = append(may, name)
-			}
-		}
-		slices.Sort(may)
-		if !slices.Equal(may, want) {
-			t.Errorf("%s: %v, want %v", version, may, want)
+		if lacking := rights.Refusal(err); lacking != nil {
+			t.Errorf("%v: %v", err, lacking)
 		}
 	}
 }
 
-// Where no machine is free, MAAS does not tell whether any would be given.
-func TestAPoolWithoutMachines(t *testing.T) {
+// asker is what MAAS tells of a key.
+type asker struct{ *maas.Client }
+
+func (a asker) HasEntitlements(ctx context.Context) (bool, error) {
+	version, err := a.Version(ctx)
+	return version.HasEntitlements(), err
+}
+
+func (a asker) User(ctx context.Context) (maas.User, error) { return a.WhoAmI(ctx) }
+
+// Up to MAAS 3.7, MAAS tells whether the user is an administrator; from 3.8 on, nothing is known before a call.
+func TestAdministratorsAreRequired(t *testing.T) {
 	t.Parallel()
-	_, asker := region(t, "4.0", false, given("empty", rights.BareMetal.Needs...)...)
-	want := rights.Finding{Use: rights.BareMetal, Answer: rights.Unknown, Pools: []string{"empty"}}
-	if diff := cmp.Diff(want, survey(t, asker)[rights.BareMetal.Name]); diff != "" {
-		t.Error(diff)
-	}
-	if err := rights.Require(t.Context(), asker, "it", rights.BareMetal, pools("empty")(asker)); err != nil {
-		t.Errorf("what is not known is refused: %v", err)
-	}
-}
-
-// pools returns those of a MAAS that have a name, or all.
-func pools(name string) func(rights.Direct) func(context.Context) ([]maas.Ref, error) {
-	return func(a rights.Direct) func(context.Context) ([]maas.Ref, error) {
-		return func(ctx context.Context) ([]maas.Ref, error) {
-			all, err := a.ListResourcePools(ctx)
-			return slices.DeleteFunc(all, func(p maas.Ref) bool { return name != "" && p.Name != name }), err
-		}
-	}
-}
-
-func TestWhatIsRequired(t *testing.T) {
-	t.Parallel()
-	editsA := given("a", rights.VMs.Needs...)
 	for name, tt := range map[string]struct {
 		version string
 		admin   bool
-		given   []simulator.RegionEntitlement
 		use     rights.Use
-		pool    string
-		one     bool
-		missing []rights.Need
 		refused bool
 	}{
-		"plain, and nothing is needed":    {version: "3.7", use: rights.BareMetal},
-		"plain, and an administrator's":   {version: "3.7", use: rights.VMs, refused: true},
-		"an administrator":                {version: "3.7", admin: true, use: rights.VMs},
-		"the pool":                        {version: "3.8", given: editsA, use: rights.VMs, pool: "a"},
-		"another pool":                    {version: "3.8", given: editsA, use: rights.VMs, pool: "b", missing: rights.VMs.Needs, refused: true},
-		"one of several pools":            {version: "3.8", given: editsA, use: rights.VMs, one: true},
-		"each of several pools":           {version: "3.8", given: editsA, use: rights.VMs, missing: rights.VMs.Needs, refused: true},
-		"none of several pools":           {version: "3.8", given: given("a", rights.BareMetal.Needs...), use: rights.VMs, one: true, missing: rights.VMs.Needs, refused: true},
-		"all of MAAS":                     {version: "3.8", given: editsA, use: rights.Registration, missing: rights.Registration.Needs, refused: true},
-		"no such pool":                    {version: "3.8", given: editsA, use: rights.VMs, pool: "none"},
-		"superuser, but not of the group": {version: "3.8", admin: true, given: editsA, use: rights.DNSEndpoint, missing: rights.DNSEndpoint.Needs, refused: true},
+		"an administrator": {version: "3.7", admin: true, use: rights.Storage},
+		"a plain user":     {version: "3.7", use: rights.Storage, refused: true},
+		"bare metal":       {version: "3.7", use: rights.BareMetal},
+		"with groups":      {version: "4.0", use: rights.Storage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, asker := region(t, tt.version, tt.admin, tt.given...)
-			require := rights.Require
-			if tt.one {
-				require = rights.RequireOne
-			}
-			err := require(t.Context(), asker, "it", tt.use, pools(tt.pool)(asker))
+			_, client, _ := region(t, tt.version, tt.admin, "")
+			err := rights.Require(t.Context(), asker{client}, "it", tt.use)
 			var refused *rights.Error
 			if errors.As(err, &refused) != tt.refused || !tt.refused && err != nil {
 				t.Fatalf("the error is %v", err)
 			}
-			if tt.refused {
-				if diff := cmp.Diff(tt.missing, refused.Missing); diff != "" || refused.User != "joe" {
-					t.Errorf("of %s are missing: %s", refused.User, diff)
-				}
-			}
-		})
-	}
-}
-
-// What is done with a machine that MAAS gives must be allowed in each pool of which MAAS gives one, and in no other.
-func TestWhatIsRequiredInEachPoolOfWhichMAASGivesMachines(t *testing.T) {
-	t.Parallel()
-	takes := func(pool string) []simulator.RegionEntitlement { return given(pool, rights.BareMetal.Needs...) }
-	edits := func(pool string) []simulator.RegionEntitlement { return given(pool, rights.Storage.Needs...) }
-	for name, tt := range map[string]struct {
-		given   []simulator.RegionEntitlement
-		refused string
-	}{
-		"the one":       {given: slices.Concat(takes("a"), edits("a"))},
-		"both":          {given: slices.Concat(takes("a"), edits("a"), takes("b"), edits("b"))},
-		"one of both":   {given: slices.Concat(takes("a"), edits("a"), takes("b")), refused: "b"},
-		"the other one": {given: slices.Concat(takes("b"), edits("a")), refused: "b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, asker := region(t, "3.8", false, tt.given...)
-			err := rights.Require(t.Context(), asker, "it", rights.Storage, rights.Where(asker, rights.BareMetal, pools("")(asker)))
-			var refused *rights.Error
-			if errors.As(err, &refused) != (tt.refused != "") || (err != nil && refused == nil) {
-				t.Fatalf("the error is %v", err)
-			}
-			if refused != nil && refused.Pool != tt.refused {
-				t.Errorf("it is missing in %q, want %q", refused.Pool, tt.refused)
+			if tt.refused && (refused.User != "joe" || len(refused.Missing) > 0) {
+				t.Errorf("the error is %+v", refused)
 			}
 		})
 	}

@@ -44,7 +44,10 @@ func (r *Region) Turn(ctx context.Context, line turns.Line, rank turns.Rank) (do
 
 // Factory makes scopes.
 type Factory struct {
-	Client   client.Client
+	Client client.Client
+	// Watched has the metadata of Secrets, from a watch: one that has not changed there is not read again for a minute.
+	// Nil: nobody watches them.
+	Watched  client.Reader
 	Registry *inventory.Registry
 	Manager  ManagerCredentials
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter that LXDHosts must have, if not empty.
@@ -57,12 +60,12 @@ type Factory struct {
 	Places Places
 
 	turns   turns.Turns
-	secrets cache.Values[client.ObjectKey, secret]
+	secrets cache.Values[aSecret, secret]
 	mu      sync.Mutex
 	regions map[string]*Region // by identity
 	// verdicts are why MAAS refuses the keys of LXDHosts, by identity; nil: it accepts the key.
 	verdicts cache.Values[string, error]
-	// All identities share these, which tell the servers apart: see guard.Key.
+	// All identities share these, which distinguish the servers: see guard.Key.
 	refresher *lxd.HostRefresher
 	ledger    *lxd.Ledger
 }
@@ -77,6 +80,7 @@ type Cluster struct {
 
 	client       client.Client
 	managementID string
+	source       string // of the credentials
 }
 
 // ElsewhereError means that the credentials lead to another MAAS than the one with the cluster's machines, or have
@@ -108,7 +112,8 @@ const keySeparator = "#"
 // be proven to be the same: MAAS has no id that could be read, but no other MAAS knows the key.
 func homeOf(config maas.Config) string { return config.Where() + keySeparator + config.KeyID() }
 
-const managerSource = "the manager's MAAS credentials"
+const managerSource = "the manager's MAAS credentials (Secret maas-credentials and ConfigMap capmaas-config, or " +
+	"those that the chart's values name)"
 
 // Cluster makes the scope of a cluster. Errors are *CredentialsError if its credentials can't be used, and
 // *ElsewhereError.
@@ -144,7 +149,7 @@ func (f *Factory) scope(
 	guard.At(ctx, region.server)
 	return &Cluster{
 		Region: region, Cluster: cluster, MaasCluster: maasCluster, Home: homeOf(config), client: f.Client,
-		managementID: f.ManagementID,
+		managementID: f.ManagementID, source: source,
 	}, nil
 }
 
@@ -175,8 +180,7 @@ func (f *Factory) HostCredentials(ctx context.Context, maasCluster *infrav1.Maas
 	config, source, err := f.config(ctx, maasCluster)
 	if lxd := maasCluster.Spec.LXDConfig; lxd != nil && lxd.CredentialsRef != nil {
 		source = "Secret " + lxd.CredentialsRef.Name
-		config, err = secretConfig(ctx, f.Client, "spec.lxdConfig.credentialsRef", maasCluster.Namespace,
-			lxd.CredentialsRef.Name)
+		config, err = f.secretConfig(ctx, "spec.lxdConfig.credentialsRef", maasCluster.Namespace, lxd.CredentialsRef.Name)
 	} else if err == nil && maasCluster.Spec.CredentialsRef == nil {
 		err = f.Manager.mayBeCopied(maasCluster.Namespace)
 	}
@@ -206,7 +210,7 @@ func (f *Factory) config(
 	ctx context.Context, maasCluster *infrav1.MaasCluster,
 ) (config maas.Config, source string, err error) {
 	if ref := maasCluster.Spec.CredentialsRef; ref != nil {
-		config, err = secretConfig(ctx, f.Client, "spec.credentialsRef", maasCluster.Namespace, ref.Name)
+		config, err = f.secretConfig(ctx, "spec.credentialsRef", maasCluster.Namespace, ref.Name)
 		return config, "Secret " + ref.Name, err
 	}
 	config, err = f.Manager.config(maasCluster.Namespace, "spec.credentialsRef")

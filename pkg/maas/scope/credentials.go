@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -44,6 +45,33 @@ func (e *CredentialsError) Error() string { return fmt.Sprintf("%s: %v", e.Sourc
 
 // Unwrap returns the cause.
 func (e *CredentialsError) Unwrap() error { return e.cause }
+
+// SourceError says where the credentials are from that MAAS refuses, or that lead to no MAAS.
+type SourceError struct {
+	// Source is the Secret, or the manager's own credentials.
+	Source string
+	cause  error
+}
+
+// Error names the source and its problem, never a value.
+func (e *SourceError) Error() string { return fmt.Sprintf("%s: %v", e.Source, e.cause) }
+
+// Unwrap returns MAAS's error.
+func (e *SourceError) Unwrap() error { return e.cause }
+
+// from returns a *SourceError if an error may be due to the credentials, or else the error itself.
+func from(source string, err error) error {
+	if errors.Is(err, maas.Unauthorized) || errors.Is(err, maas.Untrusted) || maas.IsElsewhere(err) {
+		return &SourceError{Source: source, cause: err}
+	}
+	return err
+}
+
+// From returns the error of a call to the cluster's MAAS, as a *SourceError if it may be due to the credentials.
+func (c *Cluster) From(err error) error { return from(c.source, err) }
+
+// FromLXDHost is Cluster.From for the MAAS of an LXDHost.
+func FromLXDHost(host *infrav1.LXDHost, err error) error { return from(lxdHostSource(host), err) }
 
 // ManagerCredentials are the manager's own, in a directory: config/maasEndpoint, credentials/apiKey and, optionally,
 // credentials/caBundle. They are read each time, so that a rotated key is used at once.
@@ -107,8 +135,8 @@ func oneLine(err error) error {
 }
 
 // secretConfig reads the Secret that a field of a MaasCluster names.
-func secretConfig(ctx context.Context, reader client.Reader, field, namespace, name string) (maas.Config, error) {
-	data, err := readSecret(ctx, reader, field, client.ObjectKey{Namespace: namespace, Name: name})
+func (f *Factory) secretConfig(ctx context.Context, field, namespace, name string) (maas.Config, error) {
+	data, err := f.secret(ctx, field, client.ObjectKey{Namespace: namespace, Name: name}, 0)
 	if err != nil {
 		return maas.Config{}, err
 	}
@@ -168,31 +196,56 @@ type secret struct {
 	missing error
 }
 
-// secret returns a Secret of an LXDHost that was read at most maxAge ago: many look at the same hosts. See readSecret.
+// aSecret is a Secret as it is kept. The version is "" if it is not known which one that is.
+type aSecret struct {
+	client.ObjectKey
+	version string
+}
+
+// secret returns a Secret that was read at most maxAge ago, or has not changed since: many look at the same ones. Of
+// what nobody here uses only the names of its keys are there. See readSecret.
 func (f *Factory) secret(
 	ctx context.Context, field string, key client.ObjectKey, maxAge time.Duration,
 ) (map[string][]byte, error) {
-	size := 0
-	cached := f.secrets.Within(key, keepSecrets, maxSecrets)
+	size, as := 0, aSecret{key, f.version(ctx, key)}
+	if as.version != "" {
+		maxAge = keepSecrets
+	}
+	cached := f.secrets.Within(as, keepSecrets, maxSecrets)
 	found, err := cached.Get(ctx, maxAge, func(ctx context.Context) (secret, error) {
 		data, err := readSecret(ctx, f.Client, field, key)
 		if guard.Is[*CredentialsError](err) {
 			return secret{missing: err}, nil
 		}
-		used := map[string][]byte{}
-		for _, name := range usedKeys {
-			used[name] = data[name]
-			size += len(data[name])
+		for name, value := range data {
+			if !slices.Contains(usedKeys, name) {
+				value = nil
+			}
+			data[name] = value
+			size += len(name) + len(value)
 		}
-		return secret{data: used}, err
+		return secret{data: data}, err
 	})
 	if size > maxSecretBytes {
-		f.secrets.Drop(key)
+		f.secrets.Drop(as)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return found.data, found.missing
+}
+
+// version returns which version of a Secret the watch has seen; "" if it has seen none.
+func (f *Factory) version(ctx context.Context, key client.ObjectKey) string {
+	if f.Watched == nil {
+		return ""
+	}
+	seen := &metav1.PartialObjectMetadata{}
+	seen.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err := f.Watched.Get(ctx, key, seen); err != nil {
+		return ""
+	}
+	return string(seen.UID) + "/" + seen.ResourceVersion
 }
 
 // accepted returns an error unless MAAS accepts the key of an LXDHost, or did so lately.

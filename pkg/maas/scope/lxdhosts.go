@@ -26,8 +26,26 @@ import (
 )
 
 // LXDServer returns how the LXD of a host is reached, with a Secret that was read at most maxAge ago.
-// *CredentialsError: the Secret in spec.credentialsRef is missing or has no pair of certificate and key.
+// *CredentialsError: the Secret in spec.credentialsRef is missing or has no pair of certificate and key; or, with an
+// *lxd.OtherLXDError, the LXDHost leads to another LXD than the one with its VMs.
 func (f *Factory) LXDServer(ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration) (lxdhost.Options, error) {
+	home, there := host.Annotations[infrav1.LXDAnnotation], PlaceOf(host)
+	if home != "" && there != "" && home != there {
+		return publicServer(host), &CredentialsError{Source: "LXDHost " + host.Name,
+			cause: &lxd.OtherLXDError{Home: home, There: there}}
+	}
+	return f.AnyLXDServer(ctx, host, maxAge)
+}
+
+// PlaceOf returns which LXD and project an LXDHost leads to, in the form of infrav1.LXDAnnotation; "" if its
+// certificate can't be read.
+func PlaceOf(host *infrav1.LXDHost) string { return publicServer(host).Place() }
+
+// AnyLXDServer is LXDServer, also if the LXDHost leads to another LXD than the one with its VMs. It is for finding that
+// out.
+func (f *Factory) AnyLXDServer(
+	ctx context.Context, host *infrav1.LXDHost, maxAge time.Duration,
+) (lxdhost.Options, error) {
 	const field = "spec.credentialsRef"
 	options := publicServer(host)
 	if host.Spec.CredentialsRef == nil {
@@ -109,7 +127,7 @@ func (f *Factory) watches(host *infrav1.LXDHost) bool {
 	return f.WatchFilter == "" || labels.HasWatchLabel(host, f.WatchFilter)
 }
 
-// seal leaves to Open what only Secrets tell. With the manager's own MAAS, it is known at once who may use the host.
+// seal leaves to Open what only Secrets have. With the manager's own MAAS, it is known at once who may use the host.
 func (h *hostObjects) seal(host *infrav1.LXDHost, object *lxd.HostObject) {
 	object.Problem, object.Unproven = lxd.ErrUnopened, host.Spec.MAASCredentialsRef != nil
 	if !object.Unproven {
@@ -147,7 +165,7 @@ func (h *hostObjects) admit(host *infrav1.LXDHost, object *lxd.HostObject, confi
 		err = fmt.Errorf("it is for the MAAS at %s", config.Where())
 	}
 	if h.exclude(host, object, err); err == nil && config.ID() != h.config.ID() {
-		// Whoever makes an LXDHost sees what runs there. With another key, he may have fewer rights in MAAS.
+		// Whoever makes an LXDHost sees what runs there. With another key, that person may have fewer rights in MAAS.
 		object.Allows = func(namespace string) bool { return namespace == host.Namespace }
 	}
 }
@@ -164,7 +182,7 @@ func IsOfMAAS(host *infrav1.LXDHost, config maas.Config) bool {
 	return host.Spec.VMHost == nil || host.Annotations[infrav1.MAASAnnotation] == config.Where()
 }
 
-// hostObject returns what an LXDHost itself tells placement.
+// hostObject returns what an LXDHost itself says to placement.
 func hostObject(host *infrav1.LXDHost) lxd.HostObject {
 	spec := &host.Spec
 	object := lxd.HostObject{
@@ -204,11 +222,15 @@ func (f *Factory) LXDHostRegion(ctx context.Context, host *infrav1.LXDHost) (*Re
 }
 
 func (f *Factory) useForHost(host *infrav1.LXDHost, config maas.Config) (*Region, error) {
-	source := managerSource
+	return f.use(config, lxdHostSource(host), hostUser(client.ObjectKeyFromObject(host)))
+}
+
+// lxdHostSource names where the credentials of an LXDHost's MAAS are from.
+func lxdHostSource(host *infrav1.LXDHost) string {
 	if ref := host.Spec.MAASCredentialsRef; ref != nil {
-		source = "Secret " + ref.Name
+		return "Secret " + ref.Name
 	}
-	return f.use(config, source, hostUser(client.ObjectKeyFromObject(host)))
+	return managerSource
 }
 
 // ReleaseLXDHost removes an LXDHost from the users of its MAAS.
@@ -265,7 +287,7 @@ type place struct {
 	id    int64
 }
 
-// Put tells which LXDHost is that of its VM host in the MAAS at where.
+// Put records which LXDHost is that of its VM host in the MAAS at where.
 func (p *Places) Put(where string, host *infrav1.LXDHost) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -135,6 +136,53 @@ func TestAnLXDHostThatIsNotWatchedTakesNoVMs(t *testing.T) {
 	for _, o := range objects {
 		if o.Unschedulable != (o.Name == "theirs") {
 			t.Errorf("%s: unschedulable is %t", o.Name, o.Unschedulable)
+		}
+	}
+}
+
+// An LXDHost whose VMs are in another LXD, or in another project, is asked nothing; its address may change.
+func TestAnLXDHostKeepsToItsLXD(t *testing.T) {
+	t.Parallel()
+	pair := func() lxdnode.Keys {
+		keys, err := lxdnode.NewKeys("lxd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	own, other := pair(), pair()
+	f := hostFactory(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "host"}, Data: map[string][]byte{
+		corev1.TLSCertKey: own.Certificate, corev1.TLSPrivateKeyKey: own.Key,
+	}})
+	host := &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "host"}, Spec: infrav1.LXDHostSpec{
+		Address: "10.0.0.1", ServerCertificate: string(own.Certificate), Project: "maas",
+		CredentialsRef: &infrav1.LocalObjectReference{Name: "host"},
+	}}
+	home := PlaceOf(host)
+	for name, tc := range map[string]struct {
+		home    string
+		change  func(*infrav1.LXDHostSpec)
+		refused bool
+	}{
+		"as it was":           {home, func(*infrav1.LXDHostSpec) {}, false},
+		"another address":     {home, func(s *infrav1.LXDHostSpec) { s.Address = "10.0.0.2:9443" }, false},
+		"another certificate": {home, func(s *infrav1.LXDHostSpec) { s.ServerCertificate = string(other.Certificate) }, true},
+		"another project":     {home, func(s *infrav1.LXDHostSpec) { s.Project = "other" }, true},
+		"not recorded yet":    {"", func(s *infrav1.LXDHostSpec) { s.Project = "other" }, false},
+	} {
+		changed := host.DeepCopy()
+		tc.change(&changed.Spec)
+		changed.Annotations = map[string]string{infrav1.LXDAnnotation: tc.home}
+		_, err := f.LXDServer(t.Context(), changed, 0)
+		var elsewhere *lxd.OtherLXDError
+		if refused := errors.As(err, &elsewhere); refused != tc.refused || (err != nil) != tc.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if refused := err != nil; refused && (elsewhere.Home != home || elsewhere.There != PlaceOf(changed)) {
+			t.Errorf("%s: %+v", name, elsewhere)
+		}
+		if _, err := f.AnyLXDServer(t.Context(), changed, 0); err != nil {
+			t.Errorf("%s: to find out where it leads: %v", name, err)
 		}
 	}
 }
@@ -364,4 +412,34 @@ func TestSecretsAreKeptWithBounds(t *testing.T) {
 	if n := reads.Load(); n < maxSecrets {
 		t.Errorf("%d of %d are read again", n, 2*maxSecrets)
 	}
+}
+
+// Where Secrets are watched, one is read again when it has changed, and at once.
+func TestAWatchedSecretIsReadWhenItHasChanged(t *testing.T) {
+	t.Parallel()
+	var reads atomic.Int32
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "maas"}, Data: map[string][]byte{
+		EndpointKey: []byte("https://maas/MAAS"), APIKeyKey: []byte("a:b:c"),
+	}}
+	c := counting(t, &reads, secret)
+	f := &Factory{Client: c, Watched: c}
+	read := func(want string, most int32) {
+		t.Helper()
+		reads.Store(0)
+		for range 3 {
+			got, err := f.secretConfig(t.Context(), "spec.credentialsRef", "ns", "maas")
+			if err != nil || got.APIKey != want {
+				t.Errorf("the key is %q, want %q; %v", got.APIKey, want, err)
+			}
+		}
+		if n := reads.Load(); n != most {
+			t.Errorf("%d reads, want %d", n, most)
+		}
+	}
+	read("a:b:c", 1)
+	secret.Data[APIKeyKey] = []byte("d:e:f")
+	if err := c.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	read("d:e:f", 1)
 }

@@ -23,8 +23,13 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 )
 
-// bootstrapDataKey is the key of the user data in a bootstrap Secret (Cluster API contract).
-const bootstrapDataKey = "value"
+// The keys of a bootstrap Secret (Cluster API contract), and the only format that the machines of MAAS and LXD read:
+// all have cloud-init. A Secret without a format has this one.
+const (
+	bootstrapDataKey   = "value"
+	bootstrapFormatKey = "format"
+	cloudConfig        = "cloud-config"
+)
 
 // Machine is one MaasMachine for one reconcile.
 type Machine struct {
@@ -193,7 +198,9 @@ func hardware(devices []infrav1.LXDDevice) map[string]map[string]string {
 	return all
 }
 
-// UserData returns the bootstrap data of this machine. Call it only when Machine.spec.bootstrap.dataSecretName is set.
+// UserData returns the bootstrap data of this machine as they are: they may be compressed. Its error is
+// *BootstrapDataError if there are none, and *BootstrapFormatError if no machine could read them. Call it only when
+// Machine.spec.bootstrap.dataSecretName is set.
 func (m *Machine) UserData(ctx context.Context) ([]byte, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: m.Machine.Namespace, Name: *m.Machine.Spec.Bootstrap.DataSecretName}
@@ -203,6 +210,9 @@ func (m *Machine) UserData(ctx context.Context) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the bootstrap data in Secret %s: %w", key.Name, err)
+	}
+	if format := string(secret.Data[bootstrapFormatKey]); format != "" && format != cloudConfig {
+		return nil, &BootstrapFormatError{Secret: key.Name, Format: format}
 	}
 	data, ok := secret.Data[bootstrapDataKey]
 	if !ok {
@@ -218,4 +228,14 @@ type BootstrapDataError struct{ Secret, Problem string }
 func (e *BootstrapDataError) Error() string {
 	return fmt.Sprintf("Secret %s, which spec.bootstrap.dataSecretName of the Machine names, %s: have the bootstrap "+
 		"provider make it, or create it", e.Secret, e.Problem)
+}
+
+// BootstrapFormatError means that the user data are not for cloud-init.
+type BootstrapFormatError struct{ Secret, Format string }
+
+// Error names the field and the remedy.
+func (e *BootstrapFormatError) Error() string {
+	return fmt.Sprintf("Secret %s, which spec.bootstrap.dataSecretName of the Machine names, has the format %q: a "+
+		"machine of MAAS or LXD reads %s only; set that in the bootstrap configuration (spec.format of a KubeadmConfig), "+
+		"and replace the Machine", e.Secret, e.Format, cloudConfig)
 }

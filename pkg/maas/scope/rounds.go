@@ -18,14 +18,14 @@ const (
 )
 
 // Rounds ask every MAAS that is used, again and again, and all at the same time. One that takes long holds up no other:
-// its response counts in the round in which the answer is there, and it is not asked again before. The zero value is
+// its response counts in the round in which it arrives, and it is not asked again before. The zero value is
 // ready, and for one goroutine.
 type Rounds[T any] struct {
 	underWay map[guard.Server]chan T
 }
 
-// Ask calls ask for each MAAS, with the regions of all identities that are used there, and returns what has been
-// answered. ask runs at the same time for several, and possibly after Ask has returned; its context ends in time.
+// Ask calls ask for each MAAS, with the regions of all identities that are used there, and returns the responses
+// so far. ask runs at the same time for several, and possibly after Ask has returned; its context ends in time.
 func (r *Rounds[T]) Ask(
 	ctx context.Context, regions []*Region, ask func(context.Context, []*Region) T,
 ) map[guard.Server]T {
@@ -37,7 +37,7 @@ func (r *Rounds[T]) Ask(
 func AskAll[T any](ctx context.Context, regions []*Region, ask func(context.Context, []*Region) T) map[guard.Server]T {
 	r := &Rounds[T]{}
 	r.begin(ctx, regions, ask)
-	return r.collect(ctx, roundLimit+roundPatience) // An ask that ends with its context is an answer, too.
+	return r.collect(ctx, roundLimit+roundPatience) // An ask that ends with its context is a response, too.
 }
 
 func (r *Rounds[T]) begin(ctx context.Context, regions []*Region, ask func(context.Context, []*Region) T) {

@@ -319,8 +319,8 @@ func TestSecretCredentials(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas", Namespace: "ns"}, Data: map[string][]byte{
 		"endpoint": []byte("https://maas/MAAS"), "apiKey": []byte("a:b:c\n"), "caBundle": []byte("PEM"),
 	}}
-	c := fake.NewClientBuilder().WithObjects(secret).Build()
-	got, err := secretConfig(t.Context(), c, "spec.credentialsRef", "ns", "maas")
+	f := &Factory{Client: fake.NewClientBuilder().WithObjects(secret).Build()}
+	got, err := f.secretConfig(t.Context(), "spec.credentialsRef", "ns", "maas")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestSecretCredentials(t *testing.T) {
 		t.Errorf("the credentials differ (-want +got):\n%s", diff)
 	}
 	var missing *CredentialsError
-	if _, err := secretConfig(t.Context(), c, "spec.credentialsRef", "ns", "other"); !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") {
+	if _, err := f.secretConfig(t.Context(), "spec.credentialsRef", "ns", "other"); !errors.As(err, &missing) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("without the Secret: %v, want a CredentialsError on one line", err)
 	}
 }

@@ -155,7 +155,7 @@ func (t *Turns) enter(key guard.Key, at Line, rank Rank) (*waiter, error) {
 	return w, nil
 }
 
-// queue returns who waits for a server, and forgets the servers for which nobody waits. Call it with the lock held.
+// queue returns who waits for a server, and forgets the servers for which no caller waits. Call it with the lock held.
 func (t *Turns) queue(server guard.Server) *queue {
 	maps.DeleteFunc(t.queues, func(_ guard.Server, q *queue) bool {
 		return q.waiting == 0 && q.refused.IsOver()

@@ -55,7 +55,7 @@ type Result struct {
 type Kind int
 
 // Ambiguous: several VM hosts of MAAS may be it. Taken: one has its name or its address, and nothing proves to be it;
-// that is another one's until a person says otherwise. Occupied: MAAS does not have it, and VMs are on it: if it is
+// that is another host's until a person says otherwise. Occupied: MAAS does not have it, and VMs are on it: if it is
 // registered, MAAS takes them for new machines, commissions each at once, which switches it off and on, and then offers
 // it to everybody.
 const (

@@ -51,6 +51,8 @@ type Options struct {
 	LogDir string
 	// Audit has the API server write AuditLogName in LogDir.
 	Audit bool
+	// NoControllers leaves out kube-controller-manager: no namespace ends, and no garbage is collected.
+	NoControllers bool
 }
 
 // ControlPlane is a running control plane.
@@ -131,6 +133,9 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	}
 	if err := c.run(ctx, apiserverName, c.host+"/readyz", c.apiserverArgs(c.etcd, c.listen)); err != nil {
 		return err
+	}
+	if c.options.NoControllers {
+		return nil
 	}
 	kubeconfig := filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig")
 	if err := os.WriteFile(kubeconfig, c.mustKubeconfig(), 0o600); err != nil {

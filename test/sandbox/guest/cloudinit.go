@@ -21,7 +21,12 @@ import (
 // maxUserData bounds what compressed user data may become.
 const maxUserData = 16 << 20
 
-var errNotCloudConfig = errors.New("the user data is not a cloud-config")
+var (
+	errNotCloudConfig = errors.New("the user data is not a cloud-config")
+	// errDropped is for a template that Jinja can't read: cloud-init logs a warning, and goes on without any user data
+	// (render_jinja_payload_from_file in cloudinit/handlers/jinja_template.py).
+	errDropped = errors.New("cloud-init drops the user data")
+)
 
 // userData is what cloud-init makes of its input.
 type userData struct {
@@ -33,7 +38,7 @@ type userData struct {
 type metadata map[string]string
 
 // metadataOf is what MAAS serves: the machine's system id as instance-id, and its hostname as local-hostname. Templates
-// name them in three ways, with - and _ as the same letter.
+// name them in three ways, with _ for each -, which is a minus to Jinja.
 func metadataOf(m simulator.MachineSnapshot) metadata {
 	values := metadata{}
 	for name, value := range map[string]string{"instance_id": m.SystemID, "local_hostname": m.Hostname, "region": "", "availability_zone": m.Zone} {
@@ -53,7 +58,9 @@ func parseUserData(raw []byte, variables metadata) (*userData, error) {
 	}
 	first, rest, _ := strings.Cut(text, "\n")
 	if isTemplate(first) {
-		text = render(rest, variables)
+		if text, err = render(rest, variables); err != nil {
+			return nil, err
+		}
 		first, _, _ = strings.Cut(text, "\n")
 	}
 	if strings.TrimSpace(first) != "#cloud-config" {
@@ -81,17 +88,62 @@ func decompress(raw []byte) (string, error) {
 	return string(data), nil
 }
 
-var expression = regexp.MustCompile(`\{\{-?\s*([A-Za-z0-9_.-]+)\s*-?\}\}`)
+var (
+	// delimiter begins what Jinja does not copy: an expression, a statement, or a comment, as ${#array[@]} of bash does.
+	delimiter = regexp.MustCompile(`\{\{|\{%|\{#`)
+	// ends are what ends them.
+	ends = map[string]string{"{{": "}}", "{%": "%}", "{#": "#}"}
+	// variable is the only expression that is played.
+	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+)
 
-// render replaces variables. One that is not there becomes what cloud-init makes of it.
-func render(text string, variables metadata) string {
-	return expression.ReplaceAllStringFunc(text, func(found string) string {
-		name := strings.ReplaceAll(expression.FindStringSubmatch(found)[1], "-", "_")
-		if value, ok := variables[name]; ok {
-			return value
+// render replaces variables as Jinja does, with the undefined ones of cloud-init (cloudinit/templater.py).
+func render(text string, variables metadata) (string, error) {
+	var out strings.Builder
+	for {
+		at := delimiter.FindStringIndex(text)
+		if at == nil {
+			out.WriteString(text)
+			return out.String(), nil
 		}
-		return "CI_MISSING_JINJA_VAR/" + name[strings.LastIndex(name, ".")+1:]
-	})
+		begin := text[at[0]:at[1]]
+		inner, rest, ended := strings.Cut(text[at[1]:], ends[begin])
+		if !ended {
+			return "", fmt.Errorf("%w: %s without %s", errDropped, begin, ends[begin])
+		}
+		out.WriteString(text[:at[0]])
+		text = rest
+		switch begin {
+		case "{%":
+			return "", fmt.Errorf("statements of Jinja are not played: %s", inner)
+		case "{{":
+			value, err := variables.value(strings.TrimSpace(strings.Trim(inner, "-")))
+			if err != nil {
+				return "", err
+			}
+			out.WriteString(value)
+		}
+	}
+}
+
+// value returns a variable's. One that is not there becomes a text of cloud-init's, unless more is asked of it.
+func (v metadata) value(name string) (string, error) {
+	if !variable.MatchString(name) {
+		return "", fmt.Errorf("%w: {{ %s }} is no variable", errDropped, name)
+	}
+	if value, known := v[name]; known {
+		return value, nil
+	}
+	parent, last := "", name
+	if at := strings.LastIndex(name, "."); at >= 0 {
+		parent, last = name[:at+1], name[at+1:]
+	}
+	for known := range v {
+		if strings.HasPrefix(known, parent) { // Also without one.
+			return "CI_MISSING_JINJA_VAR/" + last, nil
+		}
+	}
+	return "", fmt.Errorf("%w: {{ %s }} is below a variable that is not there", errDropped, name)
 }
 
 type cloudConfig struct {

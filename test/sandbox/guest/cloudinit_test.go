@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,7 +34,7 @@ const template = `## template: jinja
 #cloud-config
 write_files:
 - path: /etc/name
-  content: "{{ ds.meta_data.local_hostname }} {{ v1.instance_id }} {{local-hostname}} {{ ds.meta_data.nothing }}"
+  content: "{{ ds.meta_data.local_hostname }} {{ v1.instance_id }} {{local_hostname}} {{ ds.meta_data.nothing }}"
 - path: /etc/encoded
   encoding: b64
   content: %BASE64%
@@ -66,6 +67,33 @@ func TestParseUserData(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(userData{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// As cloud-init 22.4.2 does: a warning is in its log, and the machine gets nothing at all.
+func TestATemplateThatJinjaCantReadIsDroppedWhole(t *testing.T) {
+	for name, text := range map[string]string{
+		"a minus":                    "{{local-hostname}}",
+		"a chart's value":            "{{ .Values.x }}",
+		"the length of bash's array": "${#array[@]}",
+		"below what is not there":    "{{ nothing.x }}",
+		"without an end":             "{{ local_hostname",
+	} {
+		raw := "## template: jinja\n#cloud-config\nruncmd:\n- [echo, '" + text + "']\n"
+		if _, err := parseUserData([]byte(raw), metadataOf(machine)); !errors.Is(err, errDropped) {
+			t.Errorf("%s: %v, want %v", name, err, errDropped)
+		}
+		if _, err := parseUserData([]byte(strings.TrimPrefix(raw, "## template: jinja\n")), nil); err != nil {
+			t.Errorf("%s, without Jinja's header: %v", name, err)
+		}
+	}
+	for name, tc := range map[string]struct{ text, want string }{
+		"a comment": {"a{# b #}c", "ac"}, "no space": {"{{-v1.local_hostname-}}", "metal-a1"}, "nothing": {"{{ nothing }}", "CI_MISSING_JINJA_VAR/nothing"},
+	} {
+		data, err := parseUserData([]byte("## template: jinja\n#cloud-config\nruncmd: [\""+tc.text+"\"]\n"), metadataOf(machine))
+		if err != nil || data.commands[0] != tc.want {
+			t.Errorf("%s: %+v, %v; want %s", name, data, err, tc.want)
 		}
 	}
 }

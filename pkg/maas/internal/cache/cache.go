@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cache shares the answers of servers among all who ask for the same.
+// Package cache shares the responses of servers among all callers that ask for the same.
 package cache
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
-// Value is one answer, shared by all callers. Callers during a fetch wait for its result. The zero value is ready.
+// Value is one response, shared by all callers. Callers during a fetch wait for its result. The zero value is ready.
 type Value[T any] struct {
 	mu     sync.Mutex
 	value  T

@@ -54,10 +54,11 @@ func (v VM) IsGiven() bool { return v.permit.given }
 // Machine returns the permit for the VM's machine in MAAS: its system id is never given again.
 func (v VM) Machine() Permit { return Permit{given: v.permit.given} }
 
-// Release allows a call that lets a machine go: afterwards any user of MAAS may have it. The zero value allows none.
+// Release allows a call that lets a machine, or an address, go: afterwards any user of MAAS may have it. The zero value
+// allows none.
 type Release struct{ permit Permit }
 
-// ForRelease makes the permit for a call that lets a machine go.
+// ForRelease makes the permit for a call that lets a machine, or an address, go.
 func ForRelease(p Permit) Release { return Release{p} }
 
 // Permit returns the permit for the same call, and for others that belong to it.

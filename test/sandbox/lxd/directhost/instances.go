@@ -5,6 +5,7 @@ package directhost
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 
 	lxdclient "github.com/canonical/lxd/client"
@@ -56,6 +57,20 @@ func (h *Host) Remove(name string) error {
 	_ = h.finish(h.client.UpdateInstanceState(name, stop, "")) // It may be stopped already.
 	if err := h.finish(h.client.DeleteInstance(name)); err != nil && !api.StatusErrorCheck(err, http.StatusNotFound) {
 		return fmt.Errorf("deleting VM %s: %w", name, err)
+	}
+	return nil
+}
+
+// Change changes keys of the configuration of a VM, whosever it is.
+func (h *Host) Change(name string, config map[string]string) error {
+	found, etag, err := h.client.GetInstance(name)
+	if err != nil {
+		return fmt.Errorf("changing VM %s: %w", name, err)
+	}
+	put := found.Writable()
+	maps.Copy(put.Config, config)
+	if err := h.finish(h.client.UpdateInstance(name, put, etag)); err != nil {
+		return fmt.Errorf("changing VM %s: %w", name, err)
 	}
 	return nil
 }

@@ -4,11 +4,11 @@
 package lxdtest
 
 import (
-	"os"
 	"testing"
 
 	lxdclient "github.com/canonical/lxd/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/needs"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
@@ -18,8 +18,8 @@ const RequireVariable = "CAPMAAS_REQUIRE_LXD"
 // Require skips a test where real daemons can't run, and fails it where RequireVariable is set.
 func Require(t testing.TB) {
 	t.Helper()
-	if err := missing(t); err != nil {
-		t.Skip(err)
+	if err := lxd.Missing(); err != nil {
+		needs.Skip(t, err, RequireVariable)
 	}
 }
 
@@ -27,20 +27,11 @@ func Require(t testing.TB) {
 // RequireVariable is set.
 func Possible(t testing.TB) bool {
 	t.Helper()
-	err := missing(t)
+	err := lxd.Missing()
 	if err != nil {
-		t.Logf("without LXD: %v", err)
+		needs.Without(t, err, RequireVariable)
 	}
 	return err == nil
-}
-
-func missing(t testing.TB) error {
-	t.Helper()
-	err := lxd.Missing()
-	if err != nil && os.Getenv(RequireVariable) != "" {
-		t.Fatalf("%s is set, but: %v", RequireVariable, err)
-	}
-	return err
 }
 
 // Start runs a daemon until the test ends, or skips the test as Require does.

@@ -49,6 +49,8 @@ var Rows = []Row{
 		Needs: "pkg/lxdnode.TestAddressThatLXDCannotListenOnIsExplainedAndUndone"},
 	{ID: "address", Since: "5.21.0", Says: "a configuration with an address that LXD can't listen on is undone", Play: putBack,
 		Needs: "pkg/lxdnode.TestAddressThatLXDCannotListenOnIsExplainedAndUndone"},
+	{ID: "identities", Since: "5.21.0", Says: "a client is told its identity, and whether groups give it rights", Play: identity,
+		Extensions: []string{"access_management"}, Needs: "pkg/lxdhost.TestWhatIsSentToADirectHostIsInTheTable"},
 	{ID: "trust token", Since: "5.21.3", Says: "trust tokens have a field of their own", Extensions: []string{"explicit_trust_token"},
 		Needs: "test/simulator.TestLXDHostTakesATrustPassword"},
 	{ID: "trust password", Since: "6.1", Says: "there is no trust password", Play: noPassword,

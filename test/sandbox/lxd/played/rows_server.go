@@ -169,3 +169,14 @@ func eachConfig(value any, do func(config map[string]any)) {
 		}
 	}
 }
+
+// identity is that of a certificate: none of those that are played has its rights by groups.
+func identity(p *Proxy, c *call, next handler) *reply {
+	if !c.is(http.MethodGet, "auth/identities/current") {
+		return next(c)
+	}
+	if !c.who.https || p.ask(c.Context(), c.who, http.MethodGet, "/1.0", nil).at("metadata", "auth") != "trusted" {
+		return refuse(http.StatusForbidden, "Forbidden")
+	}
+	return done(map[string]any{"authentication_method": "tls", "type": "Client certificate (restricted)", "fine_grained": false})
+}

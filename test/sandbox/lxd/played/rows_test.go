@@ -260,6 +260,10 @@ var rowTests = map[string]struct {
 		"500 error, then " + address + " old", "500 error, then " + address + " new"},
 	"address": {func(b *bed) string { return b.refusedAddress() },
 		"500 error, then 192.0.2.1:8443 new", "500 error, then " + address + " old"},
+	"identities": {func(b *bed) string {
+		status, _, _ := b.by(&b.keys, "GET /1.0/auth/identities/current", "")
+		return fmt.Sprint(status)
+	}, "404", "200"},
 	"trust token": {func(b *bed) string {
 		_, server := b.ask("GET /1.0", "")
 		return fmt.Sprint(slices.Contains(server["api_extensions"].([]any), any("explicit_trust_token")))
