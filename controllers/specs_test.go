@@ -128,11 +128,22 @@ func (k *walk) asMade(spec map[string]any) string {
 	k.mu.Lock()
 	text := specs.Text(spec)
 	if k.fresh[text] == nil {
-		k.fresh[text] = sync.OnceValue(func() string { return k.settled(k.another(spec)) })
+		k.fresh[text] = sync.OnceValue(func() string {
+			object := k.another(spec)
+			defer k.remove(object)
+			return k.settled(object)
+		})
 	}
 	once := k.fresh[text]
 	k.mu.Unlock()
 	return once()
+}
+
+// remove deletes an object that was seen, so that the manager has no more to do than at the beginning of the walk.
+func (k *walk) remove(object *unstructured.Unstructured) {
+	if err := k.w.client.Delete(k.Context(), object); err != nil {
+		k.Errorf("deleting %s: %v", object.GetName(), err)
+	}
 }
 
 // settled waits until there is the same of an object several times.
@@ -150,13 +161,10 @@ func (k *walk) settled(object *unstructured.Unstructured) string {
 // restingLooks is how often there has to be the same of an object, one look after the other.
 const restingLooks = 8
 
-// patience is how long a change may take to have its effect.
-const patience = time.Minute
-
 // until waits until what there is of an object is as wanted, and returns the last that was seen.
 func (k *walk) until(object *unstructured.Unstructured, what string, done func(now string) bool) (ok bool) {
 	last := ""
-	err := wait.PollUntilContextTimeout(k.Context(), 2*pollInterval, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(k.Context(), 2*pollInterval, deadline, true, func(context.Context) (bool, error) {
 		now, err := k.look(object)
 		if client.IgnoreNotFound(err) != nil {
 			return false, err
@@ -174,6 +182,7 @@ func (k *walk) change(group specs.Group, from, to map[string]any) {
 	want := k.asMade(to)
 	before := k.asMade(from)
 	object := k.another(from)
+	defer k.remove(object)
 	if ok := k.until(object, "", func(now string) bool { return now == before }); !ok {
 		now, _ := k.look(object)
 		k.Errorf("two objects with %s differ:\n%s", specs.Text(from), cmp.Diff(before, now))

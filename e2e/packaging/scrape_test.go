@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
+	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 )
 
 // The manager, with the rights that the chart gives it, serves the metrics that its alerts begin with.
@@ -33,8 +33,10 @@ func TestTheManagerServesItsMetrics(t *testing.T) {
 	if err := management.Create(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := reservedAddress(t)
 	startManager(t, manager, "--namespace="+namespace, "--leader-elect", "--leader-election-namespace="+releaseNamespace,
+		// A busy API server does not end the manager.
+		"--leader-elect-lease-duration=5m", "--leader-elect-renew-deadline=4m",
 		"--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address, "--maas-config-dir="+t.TempDir())
 	for _, want := range []string{
 		`leader_election_master_status{name="capmaas-controller-manager"} 1`,
@@ -52,15 +54,19 @@ func TestTheManagerServesItsMetrics(t *testing.T) {
 	}
 }
 
-// freeAddress returns an address on which no process listens.
-func freeAddress(t *testing.T) string {
+// reservedAddress returns an address that no other process is given.
+func reservedAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	reserved, err := port.Reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Cleanup(func() {
+		if err := reserved.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return reserved.Address()
 }
 
 // startManager runs the manager as its ServiceAccount until the test ends, and shows its log when the test fails.

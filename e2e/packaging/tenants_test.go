@@ -54,7 +54,7 @@ func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	maasCluster := tenantsCluster(t, namespace)
-	address := freeAddress(t)
+	address := reservedAddress(t)
 	startManager(t, manager, "--namespace="+namespace, "--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address,
 		"--maas-config-dir="+config, "--maas-config-namespaces=elsewhere", "--workload-connect-retry=1s")
 

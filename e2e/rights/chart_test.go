@@ -4,6 +4,7 @@ package rights_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,8 +22,8 @@ import (
 )
 
 const (
-	startTimeout = 5 * time.Minute
-	shortTimeout = 3 * time.Minute
+	startTimeout = 10 * time.Minute
+	shortTimeout = 5 * time.Minute
 	// checkPod is the pod of helm test.
 	checkPod = sandbox.Release + "-check"
 )
@@ -98,7 +99,7 @@ func start(t *testing.T) *sandbox.Sandbox {
 		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
-			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=11s", "--leader-elect-retry-period=500ms",
 			"--workload-connect-retry=1s", "--settle-time=2s", "--power-settle-time=0", "--orphan-audit-interval=2s", "--poll-lxd-hosts=1s",
 		}}},
 	})
@@ -198,6 +199,9 @@ func check(t *testing.T, account client.ObjectKey, granted, uses []rights.Right,
 		t.Errorf("%s may %s, and does not need to", account.Name, right)
 	}
 	for _, right := range needless {
+		if strings.HasPrefix(right, "patch events") {
+			continue // Whether an event happens again is a matter of time.
+		}
 		t.Errorf("%s is excused for %s, which it has used, or may not do", account.Name, right)
 	}
 	t.Logf("%s has %d rights and asked %d times", account.Name, len(granted), len(uses))
