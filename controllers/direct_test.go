@@ -427,8 +427,7 @@ func (s *slow) before(name string) lxdtest.Middleware {
 			said := any(busy)
 			switch {
 			case r.Method == http.MethodPost && r.URL.Path == "/1.0/instances":
-				s.asked.Add(1)
-				said = nil
+				w, said = &accepted{w, &s.asked}, nil
 			case s.waits.Load() <= 0:
 				said = nil
 			case strings.HasSuffix(r.URL.Path, "/wait"):
@@ -445,6 +444,19 @@ func (s *slow) before(name string) lxdtest.Middleware {
 			_ = json.NewEncoder(w).Encode(map[string]any{"type": api.SyncResponse, "metadata": said})
 		})
 	}
+}
+
+// accepted counts the requests that LXD accepts: while the former VM goes, it refuses another one of the name.
+type accepted struct {
+	http.ResponseWriter
+	n *atomic.Int32
+}
+
+func (a *accepted) WriteHeader(status int) {
+	if status == http.StatusAccepted {
+		a.n.Add(1)
+	}
+	a.ResponseWriter.WriteHeader(status)
 }
 
 // idOf returns the id that LXD gave the VM of a name; "" if there is none.
