@@ -95,7 +95,7 @@ func start(t *testing.T) *sandbox.Sandbox {
 	}
 	box, err := sandbox.Start(ctx, sandbox.Options{
 		Region: region,
-		Audit:  true, Eager: true,
+		Audit:  true, Eager: true, NoDeprecated: true,
 		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
