@@ -44,6 +44,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	options := sandbox.Options{
 		Region: region, TimeScale: 300, LXD: sandbox.LXDOff, PollActive: 500 * time.Millisecond, PollIdle: 2 * time.Second,
+		NoDeprecated: true,
 	}
 	if west, err = sandbox.Start(ctx, options); err != nil {
 		return 0, fmt.Errorf("starting the sandbox in the west: %w", err)

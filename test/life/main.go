@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,9 +18,9 @@ import (
 const startTimeout = 15 * time.Minute
 
 // Main runs the tests of a package in one sandbox, which started holds while they run, and returns the exit code for
-// TestMain.
-func Main(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) int {
-	code, err := runInSandbox(m, options, started)
+// TestMain. They fail if a manager that nobody killed ended; mayFall are reasons why one may.
+func Main(m *testing.M, options sandbox.Options, started **sandbox.Sandbox, mayFall ...string) int {
+	code, err := runInSandbox(m, options, started, len(mayFall) > 0)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -27,7 +28,7 @@ func Main(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) int 
 	return code
 }
 
-func runInSandbox(m *testing.M, options sandbox.Options, started **sandbox.Sandbox) (code int, err error) {
+func runInSandbox(m *testing.M, options sandbox.Options, started **sandbox.Sandbox, mayFall bool) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	options.NoDeprecated = true
@@ -40,7 +41,11 @@ func runInSandbox(m *testing.M, options sandbox.Options, started **sandbox.Sandb
 		return 0, err
 	}
 	*started = box
-	return m.Run(), nil
+	code = m.Run()
+	if fallen := box.Kubelet.Fallen(); len(fallen) > 0 && !mayFall {
+		return code, fmt.Errorf("nobody has killed them:\n%s", strings.Join(fallen, "\n"))
+	}
+	return code, nil
 }
 
 // ApplyClass makes the ClusterClass of a sandbox, which a move of its clusters takes away.

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 				"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
 			}},
 		},
-	}, &box))
+	}, &box, "a leader that can't renew its lease ends"))
 }
 
 // world is MAAS with the clusters of one test.

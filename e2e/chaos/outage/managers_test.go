@@ -48,6 +48,9 @@ func TestALeaderIsStoppedForLongerThanItsLease(t *testing.T) {
 			c.wait("the manager that slept to give up", func() (bool, string, error) {
 				return restarts() > before, fmt.Sprintf("%d restarts", restarts()), nil
 			})
+			if len(box.Kubelet.Fallen()) == 0 {
+				t.Error("it is not said that the manager ended by itself")
+			}
 		default:
 			t.Fatalf("MAAS was not asked to %s", op)
 		}

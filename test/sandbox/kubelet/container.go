@@ -162,6 +162,9 @@ func (c *container) attend(ctx context.Context) (last bool) {
 	select {
 	case <-c.process.Done():
 		c.ended(true)
+		if c.finalState() == nil && !c.wasDeliberate() {
+			c.pod.kubelet.fell(c)
+		}
 		return false
 	case <-c.pod.ending:
 	case <-ctx.Done():

@@ -96,6 +96,7 @@ type Kubelet struct {
 	mutex   sync.Mutex
 	stopped bool
 	pods    map[types.UID]*pod
+	fallen  []string
 }
 
 // Start registers the node, unless another component does, and runs its pods until Stop. Pods that the API has bound to
@@ -300,6 +301,25 @@ func (k *Kubelet) Kill(container string, pods ...string) error {
 		return fmt.Errorf("killing %s: %w", container, ErrNotRunning)
 	}
 	return nil
+}
+
+// Fallen says, of each process that ended although it was to run on and that nobody had killed, which it was and why it
+// ended. It was started again.
+func (k *Kubelet) Fallen() []string {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	return slices.Clone(k.fallen)
+}
+
+// fell notes that the process of a container has ended by itself.
+func (k *Kubelet) fell(c *container) {
+	c.mutex.Lock()
+	what := fmt.Sprintf("container %s of pod %s ended with exit code %d: %s", c.spec.Name, c.pod.spec.Name, c.last.ExitCode,
+		endOfLog(c.logFile, c.logged))
+	c.mutex.Unlock()
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.fallen = append(k.fallen, what)
 }
 
 func (k *Kubelet) snapshot() []*pod {
