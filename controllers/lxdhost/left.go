@@ -88,6 +88,9 @@ func (r *Reconciler) lookForLeft(ctx context.Context, host *infrav1.LXDHost) tim
 		}
 		wait = sooner(wait, after)
 	}
+	if err := recorded.Close(ctx); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Failed to store what became of VMs that may be left", "error", text.Lines(err))
+	}
 	if ctx.Err() == nil {
 		now.next = r.Clock.Now().Add(wait)
 		r.looks.Store(key, now)

@@ -511,6 +511,9 @@ func (r *Reconciler) request(ctx context.Context, s *subject, by license) (outco
 		return s.again("", reason, tooSlow)
 	}
 	op, err := s.order(ctx, goal == maas.PowerOn)
+	if failed := s.switched.Close(ctx); failed != nil && !apierrors.IsConflict(failed) {
+		return proceed, errors.Join(err, failed)
+	}
 	switch {
 	case err == nil:
 		return s.waiting(infrav1.PowerCycledCondition, reason, "machine %s is being switched %s", s.found.SystemID, goal)

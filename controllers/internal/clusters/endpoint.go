@@ -4,10 +4,12 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
@@ -78,7 +80,10 @@ func PublishFor(ctx context.Context, b *reconciler.Base, s *scope.Cluster) (publ
 		return nil, err
 	}
 	published, _, err = PublishEndpoint(ctx, b.Client, b.Clock, s, rec)
-	return published, err
+	if failed := rec.Close(ctx); failed != nil && !apierrors.IsConflict(failed) {
+		err = errors.Join(err, failed)
+	}
+	return published, err // In a conflict the reconciler of the MaasCluster knows more.
 }
 
 // IsShownOn reports whether MAAS showed an address on a machine when that was last seen; nil: it never was.

@@ -26,6 +26,7 @@ func (b *bed) woken(recorded bool, answer error) (sent int) {
 		var err error
 		if recorded {
 			err = r.Call(b.Context(), Deploy, func(context.Context, maas.Permit) error { sent++; return answer })
+			b.must(r.Close(b.Context()))
 		} else {
 			err = r.Try(Deploy, func() error { sent++; return answer })
 		}

@@ -11,7 +11,6 @@ package record
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -73,7 +72,8 @@ type Remediation struct {
 	Record
 }
 
-// OpenMachine reads the record of a MaasMachine. Its error is that of OfMachine; there is no record then.
+// OpenMachine reads the record of a MaasMachine, for the caller to close. Its error is that of OfMachine; there is no
+// record then.
 func (s *Records) OpenMachine(m *infrav1.MaasMachine) (*Machine, error) {
 	r := &Machine{}
 	return open(s, m, r, &r.Record, &r.Calls, &r.MachineData)
@@ -110,8 +110,9 @@ func open[R any](s *Records, object client.Object, whole *R, r *Record, calls *C
 }
 
 // Call records an operation, calls do, and removes the operation from the record if its outcome is certain and it gave
-// nothing to the object. An acquisition stays pending until Acquired is stored together with what was acquired. also
-// changes the object in the patch that records the operation.
+// nothing to the object: in memory, so that what is written next, by Close at the latest, stores that. An acquisition
+// stays pending until Acquired is stored together with what was acquired. also changes the object in the patch that
+// records the operation.
 //
 // The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
 // operation may still take effect, or one after which nothing may be acquired yet; do is not called then. Nor is it too
@@ -173,14 +174,8 @@ func (r *Record) call(
 	if (err == nil && op.acquires()) || (err != nil && !maas.HadNoEffect(err)) {
 		return err
 	}
-	recorded := r.calls.Pending
 	r.calls.Pending = earlier // The outcome of this call is known; that of an earlier one is not.
-	forgotten := r.store(ctx, nil)
-	if apierrors.IsConflict(forgotten) {
-		// If others have changed the record, it stays: it may be theirs.
-		r.calls.Pending, forgotten = recorded, nil
-	}
-	return errors.Join(err, forgotten)
+	return err
 }
 
 // grant records an operation, and returns the permit for it, with which the same can be done again.
@@ -234,11 +229,14 @@ func (r *Record) merge(ctx context.Context, change func()) error {
 	return err
 }
 
-// Close stores the remaining changes. The error is a conflict if another process has changed the record.
+// Close stores the remaining changes, also those of a manager that is told to stop. The error is a conflict if another
+// process has changed the record.
 func (r *Record) Close(ctx context.Context) error {
 	if r.text() == r.stored {
 		return nil
 	}
+	ctx, end := guard.Linger(ctx)
+	defer end()
 	return r.store(ctx, nil)
 }
 

@@ -145,6 +145,8 @@ func TestACallIsRecordedBeforeAndTakenOffWhenItsOutcomeIsCertain(t *testing.T) {
 			if !errors.Is(err, tc.err) {
 				t.Errorf("the error is %v", err)
 			}
+			b.wantPending(tc.op)
+			b.must(r.Close(t.Context()))
 			b.wantPending(tc.left...)
 		})
 	}
@@ -246,6 +248,7 @@ func TestACallThatTakesLongIsRecordedAgain(t *testing.T) {
 		if !errors.Is(err, maas.Conflict) {
 			t.Error(err)
 		}
+		b.must(r.Close(t.Context()))
 		b.wantPending()
 	})
 }
@@ -288,20 +291,45 @@ func TestTheOutcomeOfACallIsRecordedThoughOthersChangeTheObject(t *testing.T) {
 		return func(context.Context, maas.Permit) error { b.touch(change); return nil }
 	}
 	b.must(r.Call(t.Context(), Deploy, changed(func(m *infrav1.MaasMachine) { m.Labels = map[string]string{"of": "others"} })))
-	b.wantPending()
 	err := r.Call(t.Context(), Deploy, func(context.Context, maas.Permit) error { t.Error("MAAS was asked"); return nil })
 	if !apierrors.IsConflict(err) {
 		t.Errorf("the error is %v, want a conflict: what others changed was not read", err)
 	}
+	b.must(r.Close(t.Context()))
+	b.wantPending()
 
 	r, _ = b.open()
 	theirs := func(m *infrav1.MaasMachine) { m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["2/b"]}` }
 	b.must(r.Call(t.Context(), Deploy, changed(theirs)))
+	if err := r.Close(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("the error is %v, want a conflict", err)
+	}
 	if data, _ := OfMachine(b.now()); !cmp.Equal(data.Hosts, []string{"2/b"}) {
 		t.Errorf("recorded is %+v", data)
 	}
-	if len(r.Pending) != 1 {
-		t.Errorf("pending are %v", r.Pending)
+}
+
+// One patch says that a call is over, and that the next one is recorded.
+func TestTheEndOfACallIsWrittenWithTheNext(t *testing.T) {
+	t.Parallel()
+	writes := 0
+	b := newBed(t, interceptor.Funcs{Patch: func(
+		ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption,
+	) error {
+		writes++
+		return c.Patch(ctx, o, p, opts...)
+	}})
+	r, _ := b.open()
+	for i, op := range []Op{Deploy, Annotate} {
+		b.must(r.Call(t.Context(), op, func(context.Context, maas.Permit) error { b.wantPending(op); return nil }))
+		if writes != i+1 {
+			t.Errorf("%d calls took %d writes", i+1, writes)
+		}
+	}
+	b.must(r.Close(t.Context()))
+	b.wantPending()
+	if writes != 3 {
+		t.Errorf("two calls took %d writes, want 3", writes)
 	}
 }
 

@@ -199,6 +199,7 @@ func TestACallUnderWayEndsAndIsStoredWhenTheManagerStops(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		b.must(r.Close(ctx))
 		b.wantPending()
 	})
 }
