@@ -248,6 +248,15 @@ func (r *Record) Finish(ctx context.Context, finalizer string) error {
 	if err := r.settled("", func(Op) bool { return true }); err != nil {
 		return err
 	}
+	stored := Calls{}
+	if err := read(r.stored, &stored); err != nil {
+		return err
+	}
+	if len(stored.Pending) > len(r.calls.Pending) { // Whoever sees the object go sees that their outcome is known.
+		if err := r.Write(ctx); err != nil {
+			return err
+		}
+	}
 	return r.Write(ctx, func(object client.Object) { controllerutil.RemoveFinalizer(object, finalizer) })
 }
 
