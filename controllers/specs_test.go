@@ -3,7 +3,6 @@
 package controllers
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -22,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/chaos"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/specs"
 )
@@ -53,7 +52,7 @@ type walk struct {
 	w       *world
 	mu      sync.Mutex
 	made    int
-	fresh   map[string]func() string
+	fresh   map[string]func() *unstructured.Unstructured
 	moved   map[string]int // how many changes of a field showed anything, by its path
 	judged  map[bool]int   // how many changes were accepted, and how many refused
 	each    sync.WaitGroup
@@ -71,7 +70,7 @@ func newWalk(w *world, kind string) *walk {
 	judge, err := specs.NewJudge(k)
 	w.must(err)
 	const atOnce = 12
-	return &walk{T: w.t, kind: k, judge: judge, w: w, fresh: map[string]func() string{}, moved: map[string]int{}, judged: map[bool]int{}, slots: make(chan struct{}, atOnce)}
+	return &walk{T: w.t, kind: k, judge: judge, w: w, fresh: map[string]func() *unstructured.Unstructured{}, moved: map[string]int{}, judged: map[bool]int{}, slots: make(chan struct{}, atOnce)}
 }
 
 // run walks the changes of each field from its value in a base, and with CAPMAAS_CHAOS=full all. unseen are the
@@ -98,12 +97,18 @@ func (k *walk) run(skip func(specs.Group) bool, unseen ...string) {
 				k.each.Go(func() {
 					k.slots <- struct{}{}
 					defer func() { <-k.slots }()
+					if k.Failed() { // Each change that does not follow costs a whole wait.
+						return
+					}
 					k.change(group, from, to)
 				})
 			}
 		}
 	}
 	k.each.Wait()
+	if k.Failed() {
+		return
+	}
 	for _, f := range k.kind.Fields() {
 		row := specs.RowOf(k.kind.Name, f.Path)
 		isUnseen := slices.ContainsFunc(unseen, func(path string) bool { return strings.HasPrefix(f.Path, path) })
@@ -111,7 +116,7 @@ func (k *walk) run(skip func(specs.Group) bool, unseen ...string) {
 			k.Errorf("no change of %s shows anything: the walk does not see whether it follows", f.Path)
 		}
 	}
-	k.Logf("%d changes ended as if made afresh, %d were refused when the object had lived; %d specs", k.judged[true], k.judged[false], len(k.fresh))
+	k.Logf("%d changes ended as if made afresh, %d were refused when the object had lived", k.judged[true], k.judged[false])
 }
 
 // another makes one more object.
@@ -123,15 +128,15 @@ func (k *walk) another(spec map[string]any) *unstructured.Unstructured {
 	return k.make(n, spec)
 }
 
-// asMade returns what there is of an object that was made with a spec, once that does not change any more.
-func (k *walk) asMade(spec map[string]any) string {
+// asMade returns an object that was made with a spec, once it is at rest.
+func (k *walk) asMade(spec map[string]any) *unstructured.Unstructured {
 	k.mu.Lock()
 	text := specs.Text(spec)
 	if k.fresh[text] == nil {
-		k.fresh[text] = sync.OnceValue(func() string {
+		k.fresh[text] = sync.OnceValue(func() *unstructured.Unstructured {
 			object := k.another(spec)
-			defer k.remove(object)
-			return k.settled(object)
+			k.rests(object)
+			return object
 		})
 	}
 	once := k.fresh[text]
@@ -146,55 +151,53 @@ func (k *walk) remove(object *unstructured.Unstructured) {
 	}
 }
 
-// settled waits until there is the same of an object several times.
-func (k *walk) settled(object *unstructured.Unstructured) string {
+// rests waits until there is the same of an object several times. It may change later all the same, where reconciles take
+// long.
+func (k *walk) rests(object *unstructured.Unstructured) {
 	last, same := "", 0
-	k.until(object, "at rest", func(now string) bool {
+	err := eventually.Wait(k.Context(), object.GetName()+" to be at rest", func() (bool, string, error) {
+		now, err := k.look(object)
 		if same++; now != last {
 			last, same = now, 0
 		}
-		return now != "" && same >= restingLooks
+		return now != "" && same >= restingLooks, now, client.IgnoreNotFound(err)
 	})
-	return last
+	if err != nil {
+		k.Error(err)
+	}
 }
 
 // restingLooks is how often there has to be the same of an object, one look after the other.
 const restingLooks = 8
 
-// until waits until what there is of an object is as wanted, and returns the last that was seen.
-func (k *walk) until(object *unstructured.Unstructured, what string, done func(now string) bool) (ok bool) {
-	last := ""
-	err := wait.PollUntilContextTimeout(k.Context(), 2*pollInterval, deadline, true, func(context.Context) (bool, error) {
-		now, err := k.look(object)
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
+// becomes waits until there is the same of an object as of another one, at the same time, and returns it.
+func (k *walk) becomes(object, other *unstructured.Unstructured, what string) (now string, ok bool) {
+	want := ""
+	err := eventually.Wait(k.Context(), object.GetName()+" to be as "+other.GetName(), func() (_ bool, _ string, err error) {
+		if now, err = k.look(object); err == nil {
+			want, err = k.look(other)
 		}
-		last = now
-		return done(now), nil
+		return now != "" && now == want, "another result", client.IgnoreNotFound(err)
 	})
-	if err != nil && what != "" {
-		k.Errorf("%s is not %s: %v\n%s", object.GetName(), what, err, last)
+	if err != nil {
+		k.Errorf("%s: %v (-made +now):\n%s", what, err, cmp.Diff(strings.Split(want, "\n"), strings.Split(now, "\n")))
 	}
-	return err == nil
+	return now, err == nil
 }
 
 func (k *walk) change(group specs.Group, from, to map[string]any) {
-	want := k.asMade(to)
-	before := k.asMade(from)
-	object := k.another(from)
+	made, object := k.another(to), k.another(from)
+	defer k.remove(made)
 	defer k.remove(object)
-	if ok := k.until(object, "", func(now string) bool { return now == before }); !ok {
-		now, _ := k.look(object)
-		k.Errorf("two objects with %s differ:\n%s", specs.Text(from), cmp.Diff(before, now))
+	k.rests(made)
+	before, ok := k.becomes(object, k.asMade(from), "two objects with "+specs.Text(from))
+	if !ok {
 		return
 	}
+	want := ""
 	refused := k.patch(object, from, to)
 	if refused == nil {
-		if ok := k.until(object, "", func(now string) bool { return now == want }); !ok {
-			now, _ := k.look(object)
-			k.Errorf("%s of %q: a change from\n  %s to\n  %s leads to another result than a new object (-new +changed):\n%s",
-				group.Fields, group.Base, specs.Text(from), specs.Text(to), cmp.Diff(strings.Split(want, "\n"), strings.Split(now, "\n")))
-		}
+		want, _ = k.becomes(object, made, fmt.Sprintf("%s of %q: a change from\n  %s to\n  %s", group.Fields, group.Base, specs.Text(from), specs.Text(to)))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -320,7 +323,7 @@ func (k *walk) lookAtCluster(object *unstructured.Unstructured) (string, error) 
 func (k *walk) inMAAS() []string {
 	k.state.Lock()
 	defer k.state.Unlock()
-	if time.Since(k.stateAt) < pollInterval {
+	if time.Since(k.stateAt) < 100*time.Millisecond {
 		return k.names
 	}
 	var state struct {

@@ -29,7 +29,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
@@ -55,6 +54,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 	"github.com/capmaas/cluster-api-provider-maas/test/apiserver"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -178,9 +178,6 @@ const (
 	// timeScale makes minutes in MAAS pass in fractions of a second.
 	timeScale   = 2000
 	clusterName = "c1"
-	deadline    = 5 * time.Minute
-	// pollInterval: a hundred tests at once that asked more often would keep the API server busy with nothing else.
-	pollInterval = 100 * time.Millisecond
 )
 
 var namespaces atomic.Int32
@@ -477,15 +474,12 @@ func (w *world) isGone(ctx context.Context, object client.Object) bool {
 // await polls until a condition holds, and shows MAAS and an object if it does not in time.
 func (w *world) await(what string, object client.Object, done func(context.Context) bool) {
 	w.t.Helper()
-	err := wait.PollUntilContextTimeout(w.t.Context(), pollInterval, deadline, true, func(ctx context.Context) (bool, error) {
+	eventually.True(w.t, what, func() bool {
 		if w.meanwhile != nil {
 			w.meanwhile()
 		}
-		return done(ctx), nil
-	})
-	if err != nil {
-		w.t.Fatalf("waiting until %s: %v; MAAS:\n%s\nit is:\n%+v", what, err, w.machines(), object)
-	}
+		return done(w.t.Context())
+	}, func() any { return fmt.Sprintf("MAAS:\n%s\nit is:\n%+v", w.machines(), object) })
 }
 
 // delete deletes an object and waits until it is gone.

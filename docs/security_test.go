@@ -3,24 +3,22 @@
 package docs_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 const securityPage = "security.md"
@@ -69,12 +67,9 @@ func TestSecuritysPolicyKeepsTenantsToTheirOwnCredentials(t *testing.T) {
 		}
 	}
 	// A policy acts some time after it was created.
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		return apierrors.IsInvalid(api.Create(ctx, cluster("tenant", nil), client.DryRunAll)), nil
+	eventually.True(t, "a MaasCluster without credentials of its own is refused", func() bool {
+		return apierrors.IsInvalid(api.Create(t.Context(), cluster("tenant", nil), client.DryRunAll))
 	})
-	if err != nil {
-		t.Fatalf("a MaasCluster without credentials of its own is never refused: %v", err)
-	}
 	if err := api.Create(t.Context(), cluster("own", nil), client.DryRunAll); err != nil {
 		t.Errorf("a MaasCluster in a namespace that is no tenant's: %v", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -24,12 +23,10 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
-const (
-	hostTitle = "lxdhost.infrastructure.cluster.x-k8s.io/lxd-a"
-	patience  = time.Minute
-)
+const hostTitle = "lxdhost.infrastructure.cluster.x-k8s.io/lxd-a"
 
 func (k *kubernetes) newHost(t *testing.T, name string) *infrav1.LXDHost {
 	t.Helper()
@@ -148,12 +145,8 @@ func (k *kubernetes) drain(ctx context.Context, t *testing.T, args ...string) *d
 // shows waits until a line was written.
 func (d *drain) shows(on *screen, line string) {
 	d.t.Helper()
-	err := wait.PollUntilContextTimeout(d.t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return strings.Contains(on.String(), line+"\n"), nil
-	})
-	if err != nil {
-		d.t.Fatalf("it does not say %q: %v; it says:\n%s%s", line, err, d.out.String(), d.err.String())
-	}
+	eventually.True(d.t, "it says "+line, func() bool { return strings.Contains(on.String(), line+"\n") },
+		func() any { return d.out.String() + d.err.String() })
 }
 
 func (d *drain) ends(code int) {
@@ -163,7 +156,7 @@ func (d *drain) ends(code int) {
 		if got != code {
 			d.t.Errorf("exit code %d, want %d:\n%s%s", got, code, d.out.String(), d.err.String())
 		}
-	case <-time.After(patience):
+	case <-time.After(eventually.Limit):
 		d.t.Fatalf("it does not end:\n%s%s", d.out.String(), d.err.String())
 	}
 }
@@ -220,11 +213,9 @@ func checkDrain(t *testing.T, k *kubernetes, host *infrav1.LXDHost) {
 	d.shows(&d.out, hostTitle+" cordoned")
 	a := infrav1.LXDEvacuationVM{Machine: "default/a", State: infrav1.LXDVMLeaving, Message: "its Machine is being deleted"}
 	b := infrav1.LXDEvacuationVM{Machine: "default/b", State: infrav1.LXDVMWaiting, Message: "Machine a is being deleted"}
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return k.specOf(t, host).Evacuate, nil
-	})
-	if err != nil || !host.Spec.Unschedulable {
-		t.Fatalf("it is not asked to be empty: %v, %+v", err, host.Spec)
+	eventually.True(t, "it is asked to be empty", func() bool { return k.specOf(t, host).Evacuate })
+	if !host.Spec.Unschedulable {
+		t.Fatalf("it is not cordoned: %+v", host.Spec)
 	}
 	k.report(t, host, isEvacuating, a, b)
 	d.shows(&d.out, "evacuating machine default/a: its Machine is being deleted")
@@ -261,7 +252,7 @@ func checkEnds(t *testing.T, k *kubernetes, host *infrav1.LXDHost) {
 		}
 	}
 	t.Run("Timeout", func(t *testing.T) {
-		ends(t, k.drain(t.Context(), t, "--timeout", "1500ms"), goesOn)
+		ends(t, k.drain(t.Context(), t, "--timeout", "10s"), goesOn)
 	})
 	t.Run("Interrupt", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -18,6 +18,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 func TestRetriesGetRarer(t *testing.T) {
@@ -169,7 +170,7 @@ func TestRunEndsWithLXDsDirectory(t *testing.T) {
 		t.Errorf("in an empty directory the pass ends with %v", err)
 	}
 	n.must(os.Remove(dir))
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Limit)
 	defer cancel()
 	if err := a.run(ctx); !errors.Is(err, errDirectoryRemoved) {
 		t.Errorf("it ends with %v", err)

@@ -27,6 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -334,7 +335,7 @@ func TestProgram(t *testing.T) {
 	p.await("LXD trusts the key pair again", func(context.Context) bool { return len(p.trusted()) == 1 })
 	p.retire(true)
 	p.await("the node is retired", func(context.Context) bool { return p.condition().Reason == infrav1.LXDHostRetiredReason })
-	p.must(running.Stop(deadline / 2))
+	p.must(running.Stop(eventually.Limit))
 	if code := running.ExitCode(); code != 0 {
 		t.Errorf("after SIGTERM the exit code is %d", code)
 	}
@@ -382,7 +383,7 @@ func TestExitCodes(t *testing.T) {
 		}
 		select {
 		case <-running.Done():
-		case <-time.After(deadline):
+		case <-time.After(eventually.Limit):
 			t.Errorf("%s: it does not end", c.name)
 			_ = running.Kill()
 		}

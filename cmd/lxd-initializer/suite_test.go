@@ -19,7 +19,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
@@ -27,7 +26,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
@@ -37,6 +35,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/charts"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	built "github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
@@ -55,8 +54,6 @@ var (
 
 const (
 	namespace = "capmaas-system"
-	deadline  = 3 * time.Minute
-	poll      = 100 * time.Millisecond
 	apiKey    = "admin:token:hush"
 )
 
@@ -352,23 +349,13 @@ func (n *testNode) agent(change ...map[string]string) *agent {
 // settle makes passes until one succeeds.
 func (n *testNode) settle(a *agent) {
 	n.t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(n.t.Context(), poll, deadline, true, func(ctx context.Context) (bool, error) {
-		last = a.pass(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		n.t.Fatalf("waiting until %s is an LXD host: %v; the last pass: %v", n.name, err, last)
-	}
+	eventually.Succeeds(n.t, n.name+" is an LXD host", a.pass)
 }
 
 // await waits until something is so.
 func (b *bed) await(what string, done func(context.Context) bool) {
 	b.t.Helper()
-	err := wait.PollUntilContextTimeout(b.t.Context(), poll, deadline, true, func(ctx context.Context) (bool, error) { return done(ctx), nil })
-	if err != nil {
-		b.t.Fatalf("waiting until %s: %v", what, err)
-	}
+	eventually.True(b.t, what, func() bool { return done(b.t.Context()) })
 }
 
 func (n *testNode) node() *corev1.Node {

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -31,6 +30,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 var testFailures = objectmetrics.NewWatchFailures()
@@ -108,12 +108,7 @@ func TestAKindThatCannotBeReadIsCounted(t *testing.T) {
 	if _, err := cached.GetInformer(ctx, &infrav1.MaasMachine{}, cache.BlockUntilSynced(false)); err != nil {
 		t.Fatal(err)
 	}
-	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return testutil.ToFloat64(testFailures.WithLabelValues("MaasMachine")) > 0, nil
-	})
-	if err != nil {
-		t.Errorf("the failure is not counted: %v", err)
-	}
+	eventually.True(t, "the failure is counted", func() bool { return testutil.ToFloat64(testFailures.WithLabelValues("MaasMachine")) > 0 })
 }
 
 func TestWhatNobodyReadsIsNotCached(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -21,6 +20,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -289,14 +289,11 @@ func (r *imageReconciler) tend(host *infrav1.LXDHost) lxdhost.Reading {
 // until reconciles two hosts until the second has the image, or lacks it.
 func (r *imageReconciler) until(a, b *infrav1.LXDHost, done func(has bool) bool) {
 	r.t.Helper()
-	err := wait.PollUntilContextTimeout(r.t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
+	eventually.True(r.t, "the second host has the image, or lacks it", func() bool {
 		r.tend(a)
 		reading := r.tend(b)
-		return done(reading.Image("custom/u").Fingerprint != ""), nil
-	})
-	if err != nil {
-		r.t.Fatalf("%v; events: %v", err, r.events())
-	}
+		return done(reading.Image("custom/u").Fingerprint != "")
+	}, func() any { return r.events() })
 }
 
 func (r *imageReconciler) events() []string {
@@ -313,10 +310,7 @@ func (r *imageReconciler) events() []string {
 // wantEvent waits for an event: it comes after its effect.
 func (r *imageReconciler) wantEvent(reason string) {
 	r.t.Helper()
-	err := wait.PollUntilContextTimeout(r.t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return slices.ContainsFunc(r.events(), func(event string) bool { return strings.Contains(event, reason) }), nil
-	})
-	if err != nil {
-		r.t.Errorf("there is no event %s: %v", reason, r.events())
-	}
+	eventually.True(r.t, "there is an event "+reason, func() bool {
+		return slices.ContainsFunc(r.events(), func(event string) bool { return strings.Contains(event, reason) })
+	}, func() any { return r.events() })
 }

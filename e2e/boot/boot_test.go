@@ -16,11 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 const (
@@ -29,9 +28,8 @@ const (
 	mark   = "capmaas/owner/cp-0"
 	port   = "8080"
 
-	bootTimeout = 10 * time.Minute
-	askInterval = time.Second
-	askTimeout  = 10 * time.Second
+	bootTimeout = 30 * time.Minute
+	askTimeout  = time.Minute
 )
 
 var vmAddress = netip.MustParseAddr("10.77.0.40")
@@ -117,12 +115,12 @@ func (b *bed) compose(t *testing.T, userData string) lxd.VM {
 		t.Fatal(err)
 	}
 	var vm lxd.VM
-	compose := func(ctx context.Context) (done bool, _ error) {
-		vm, err = b.ComposeVM(ctx, permit, host, spec)
-		return !errors.Is(err, maas.Unavailable), nil // As the manager does while LXD is still making it.
-	}
-	if waited := wait.PollUntilContextTimeout(t.Context(), askInterval, bootTimeout, true, compose); waited != nil || err != nil {
-		t.Fatal(errors.Join(waited, err))
+	eventually.True(t, "LXD has made the VM, or refused it", func() bool { // As the manager does.
+		vm, err = b.ComposeVM(t.Context(), permit, host, spec)
+		return !errors.Is(err, maas.Unavailable)
+	}, func() any { return err })
+	if err != nil {
+		t.Fatal(err)
 	}
 	vm.HostRef = lxd.HostRef(host)
 	return vm
@@ -136,15 +134,15 @@ func (b *bed) ask(t *testing.T, name string) string {
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: askTimeout}
 	url := "http://" + net.JoinHostPort(vmAddress.String(), port) + "/" + name
+	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
+	defer cancel()
 	var body []byte
-	var last error
-	ask := func(ctx context.Context) (done bool, err error) {
-		body, last = get(ctx, client, url)
-		return last == nil, nil
-	}
-	err := wait.PollUntilContextTimeout(t.Context(), askInterval, bootTimeout, true, ask)
+	err := eventually.Wait(ctx, url, func() (_ bool, _ string, err error) {
+		body, err = get(ctx, client, url)
+		return err == nil, fmt.Sprint(err), nil
+	})
 	if err != nil {
-		t.Fatalf("%s: %v: %v", url, err, last)
+		t.Fatal(err)
 	}
 	return string(body)
 }

@@ -17,6 +17,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -127,7 +128,7 @@ func (o own) add(ctx context.Context, machines ...sandbox.PlainMachine) error {
 // hasEndpoint waits until the cluster has one.
 func (o own) hasEndpoint(ctx context.Context) error {
 	cluster := &infrav1.MaasCluster{}
-	return sandbox.WaitFor(ctx, o.key.String()+" to have an endpoint", func() (bool, string, error) {
+	return eventually.Wait(ctx, o.key.String()+" to have an endpoint", func() (bool, string, error) {
 		err := box.Client.Get(ctx, o.key, cluster)
 		return cluster.Spec.ControlPlaneEndpoint.Host != "", sandbox.Conditions(cluster.Status.Conditions), err
 	})
@@ -136,7 +137,7 @@ func (o own) hasEndpoint(ctx context.Context) error {
 // settles waits until a machine of the cluster is provisioned, or has failed.
 func (o own) settles(ctx context.Context, name string) (provisioned bool, err error) {
 	m := &infrav1.MaasMachine{}
-	err = sandbox.WaitFor(ctx, name+" to be provisioned or to fail", func() (bool, string, error) {
+	err = eventually.Wait(ctx, name+" to be provisioned or to fail", func() (bool, string, error) {
 		err := box.Client.Get(ctx, client.ObjectKey{Namespace: o.key.Namespace, Name: name}, m)
 		provisioned = ptr.Deref(m.Status.Initialization.Provisioned, false) && conditions.IsTrue(m, infrav1.ReadyCondition)
 		return provisioned || m.Status.FailureReason != "", sandbox.Conditions(m.Status.Conditions), err

@@ -27,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -147,7 +148,7 @@ func (d *directHosts) awaitReady(t *testing.T) {
 	defer cancel()
 	for name := range d.hosts {
 		host := &infrav1.LXDHost{}
-		err := sandbox.WaitFor(ctx, "LXDHost "+name+" to be ready", func() (bool, string, error) {
+		err := eventually.Wait(ctx, "LXDHost "+name+" to be ready", func() (bool, string, error) {
 			err := box.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, host)
 			return conditions.IsTrue(host, infrav1.ReadyCondition), sandbox.Conditions(host.Status.Conditions), err
 		})
@@ -165,7 +166,7 @@ func (d *directHosts) remove(t *testing.T, host *infrav1.LXDHost) {
 		t.Error(err)
 		return
 	}
-	if err := sandbox.WaitFor(ctx, "the deletion of LXDHost "+host.Name, func() (bool, string, error) {
+	if err := eventually.Wait(ctx, "the deletion of LXDHost "+host.Name, func() (bool, string, error) {
 		err := box.Client.Get(ctx, client.ObjectKeyFromObject(host), host)
 		return apierrors.IsNotFound(err), sandbox.Conditions(host.Status.Conditions), client.IgnoreNotFound(err)
 	}); err != nil {

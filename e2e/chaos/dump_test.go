@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	dumpTimeout = 10 * time.Second
+	dumpTimeout = time.Minute
 	// lastLines is how much of the manager's log about a cluster is shown.
 	lastLines = 40
 	// lastCalls is how many changing calls to MAAS are shown, of all clusters.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
@@ -192,7 +193,7 @@ func (a *assault) failNext(ctx context.Context, operation string) error {
 func (a *assault) settle(ctx context.Context, m member) (provisioned bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attack.limit)
 	defer cancel()
-	err = sandbox.WaitFor(ctx, m.Name+" to be provisioned or to fail", func() (bool, string, error) {
+	err = eventually.Wait(ctx, m.Name+" to be provisioned or to fail", func() (bool, string, error) {
 		object := a.view.maasMachine(m.Name)
 		if object == nil {
 			return false, "not there yet", nil
@@ -218,7 +219,7 @@ func (a *assault) remove(ctx context.Context, name string) error {
 	defer cancel()
 	machine := &clusterv1.Machine{}
 	// A Machine that Cluster API has not seen yet is deleted by itself, and its MaasMachine stays.
-	if err := sandbox.WaitFor(ctx, "Cluster API to know "+name, func() (bool, string, error) {
+	if err := eventually.Wait(ctx, "Cluster API to know "+name, func() (bool, string, error) {
 		err := box.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, machine)
 		return apierrors.IsNotFound(err) || controllerutil.ContainsFinalizer(machine, clusterv1.MachineFinalizer), "", client.IgnoreNotFound(err)
 	}); err != nil {
@@ -228,7 +229,7 @@ func (a *assault) remove(ctx context.Context, name string) error {
 	if err := box.Client.Delete(ctx, machine); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting %s: %w", name, err)
 	}
-	return sandbox.WaitFor(ctx, name+" to be gone", func() (bool, string, error) {
+	return eventually.Wait(ctx, name+" to be gone", func() (bool, string, error) {
 		object := a.view.maasMachine(name)
 		if object != nil {
 			return false, sandbox.Conditions(object.Status.Conditions), nil

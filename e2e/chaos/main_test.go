@@ -85,7 +85,7 @@ type size struct {
 
 // The short attack is for each change, with a seed that always finds the same; the full one is for finding more.
 var (
-	short = size{name: "short", clusters: 10, atOnce: 5, direct: 4, settle: 4 * time.Second, limit: 7 * time.Minute, seed: 1}
+	short = size{name: "short", clusters: 10, atOnce: 5, direct: 4, settle: 4 * time.Second, limit: 20 * time.Minute, seed: 1}
 	full  = size{name: "full", clusters: 100, atOnce: 15, direct: 10, stalls: 12, settle: 45 * time.Second, limit: 40 * time.Minute}
 )
 

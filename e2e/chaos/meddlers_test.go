@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -137,7 +138,7 @@ func readyMachines(ctx context.Context, cluster client.ObjectKey) (names []strin
 func (a *assault) recovered(ctx context.Context, cluster client.ObjectKey, names []string) error {
 	limited, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
-	return sandbox.WaitFor(limited, fmt.Sprintf("%v to run again", names), func() (bool, string, error) {
+	return eventually.Wait(limited, fmt.Sprintf("%v to run again", names), func() (bool, string, error) {
 		ready, err := readyMachines(ctx, cluster)
 		missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(ready, name) })
 		return len(missing) == 0, fmt.Sprint(missing), err

@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -41,7 +42,7 @@ func (a *assault) leaveNamespace(ctx context.Context, number int) error {
 	if err := box.Client.Delete(ctx, namespace); err != nil {
 		return fmt.Errorf("deleting a namespace: %w", err)
 	}
-	if err := sandbox.WaitFor(ctx, "the deletion of the namespace "+name, func() (bool, string, error) {
+	if err := eventually.Wait(ctx, "the deletion of the namespace "+name, func() (bool, string, error) {
 		err := box.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
 		return apierrors.IsNotFound(err), fmt.Sprint(namespace.Status.Conditions), client.IgnoreNotFound(err)
 	}); err != nil {
@@ -87,7 +88,7 @@ func (o own) keeps(ctx context.Context, name string) (kept int, err error) {
 	if err := box.Client.Delete(ctx, machine); err != nil {
 		return 0, fmt.Errorf("deleting %s, whose machine is kept: %w", key, err)
 	}
-	if err := sandbox.WaitFor(ctx, name+" to be gone", func() (bool, string, error) {
+	if err := eventually.Wait(ctx, name+" to be gone", func() (bool, string, error) {
 		err := box.Client.Get(ctx, key, maasMachine)
 		return apierrors.IsNotFound(err), sandbox.Conditions(maasMachine.Status.Conditions), client.IgnoreNotFound(err)
 	}); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -114,7 +115,7 @@ func othersVMs(ctx context.Context, client *maas.Client, hosts []maas.VMHost) er
 // settled waits until nothing is on its way in MAAS.
 func settled(ctx context.Context, region *simulator.Simulator) error {
 	before := ""
-	return sandbox.WaitFor(ctx, "MAAS to be quiet", func() (bool, string, error) {
+	return eventually.Wait(ctx, "MAAS to be quiet", func() (bool, string, error) {
 		for _, m := range region.Machines() {
 			switch m.Status {
 			case "Ready", "Allocated", "Deployed":

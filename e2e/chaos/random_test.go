@@ -16,6 +16,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -26,7 +27,7 @@ const (
 	// mostAnchors is how many control planes are tried until one is provisioned.
 	mostAnchors = 6
 	// agreeWithin is how long MAAS may need after the objects are settled.
-	agreeWithin = 2 * time.Minute
+	agreeWithin = eventually.Limit
 )
 
 // assault is all that is done to MAAS and to the clusters.
@@ -226,7 +227,7 @@ func (a *assault) meet(ctx context.Context, key client.ObjectKey) error {
 	ctx, cancel := context.WithTimeout(ctx, attack.limit)
 	defer cancel()
 	cluster := &infrav1.MaasCluster{}
-	err := sandbox.WaitFor(ctx, key.Name+" to have an endpoint", func() (bool, string, error) {
+	err := eventually.Wait(ctx, key.Name+" to have an endpoint", func() (bool, string, error) {
 		err := box.Client.Get(ctx, key, cluster)
 		return cluster.Spec.ControlPlaneEndpoint.Host != "", sandbox.Conditions(cluster.Status.Conditions), err
 	})
@@ -336,7 +337,7 @@ func (a *assault) auditUntil(ctx context.Context, when string, look func(context
 	limited, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
 	var last []audit.Finding
-	err := sandbox.WaitFor(limited, "MAAS and Kubernetes to agree", func() (bool, string, error) {
+	err := eventually.Wait(limited, "MAAS and Kubernetes to agree", func() (bool, string, error) {
 		findings, err := look(ctx)
 		last = findings
 		return len(findings) == 0, fmt.Sprint(findings), err

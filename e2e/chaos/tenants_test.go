@@ -18,6 +18,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/hostile"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
@@ -199,7 +200,7 @@ func (t *tenants) leave(ctx context.Context, host *infrav1.LXDHost) error {
 	if err := box.Client.Delete(ctx, host); err != nil {
 		return fmt.Errorf("deleting a tenant's LXDHost: %w", err)
 	}
-	return sandbox.WaitFor(ctx, "the deletion of a tenant's LXDHost "+host.Name, func() (bool, string, error) {
+	return eventually.Wait(ctx, "the deletion of a tenant's LXDHost "+host.Name, func() (bool, string, error) {
 		err := box.Client.Get(ctx, client.ObjectKeyFromObject(host), host)
 		return apierrors.IsNotFound(err), sandbox.Conditions(host.Status.Conditions), client.IgnoreNotFound(err)
 	})

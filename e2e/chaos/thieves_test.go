@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -25,7 +25,7 @@ const (
 	plainKey = "chaosplain:9QxLmRtVwYzBcDfGhJ:Kp4NsT7vXa2Cq8Ew5Rz6Ub3Yd1MgHjLf"
 	// keptFor is how long a thief keeps a machine, and theftLimit bounds each of a thief's actions.
 	keptFor    = 3 * time.Second
-	theftLimit = time.Minute
+	theftLimit = eventually.Limit
 )
 
 // In so many of a thousand calls a thief tries to take the machine of the call: one that MAAS gives to any user, one
@@ -230,7 +230,7 @@ func (t *thieves) leave(ctx context.Context, thief *maas.Client, m *maas.Machine
 		box.MAAS.DeleteVM(m.Pod.Name, m.Hostname)
 		return
 	}
-	err = sandbox.WaitFor(ctx, "a thief's machine to be released", func() (bool, string, error) {
+	err = eventually.Wait(ctx, "a thief's machine to be released", func() (bool, string, error) {
 		now, _ := box.MAAS.Machine(m.SystemID)
 		if now.Owner != m.Owner || now.Status == "Releasing" || now.Status == "Disk erasing" {
 			return now.Owner != m.Owner, now.Status, nil

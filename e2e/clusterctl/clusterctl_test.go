@@ -19,6 +19,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/ipam"
@@ -32,9 +33,9 @@ const (
 	address        = "10.77.0.60"
 	freeAddress    = "10.77.0.59"
 	controlPlanes  = 3
-	shortTimeout   = 3 * time.Minute
-	createTimeout  = 8 * time.Minute
-	deleteTimeout  = 5 * time.Minute
+	shortTimeout   = eventually.Limit
+	createTimeout  = 2 * eventually.Limit
+	deleteTimeout  = eventually.Limit
 	ownCredentials = "own-maas"
 )
 

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -143,7 +144,7 @@ func installCertManagerKinds(t *testing.T) {
 			},
 		})
 	}
-	if _, err := envtest.InstallCRDs(east.RESTConfig, envtest.CRDInstallOptions{CRDs: crds}); err != nil {
+	if _, err := envtest.InstallCRDs(east.RESTConfig, envtest.CRDInstallOptions{CRDs: crds, MaxTime: eventually.Limit}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 const (
 	repositoryRoot = "../.."
 	page           = repositoryRoot + "/docs/clusterctl.md"
-	startTimeout   = 5 * time.Minute
+	startTimeout   = 15 * time.Minute
 	// eastUser is the administrator in MAAS that the manager in the east is; that in the west is another one.
 	eastUser = "east"
 )

@@ -31,6 +31,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -249,7 +250,7 @@ func (s *story) nothingIn(box *sandbox.Sandbox) {
 		&clusterv1.ClusterList{}, &clusterv1.MachineList{}, &clusterv1.ClusterClassList{}, &infrav1.MaasClusterList{}, &infrav1.MaasMachineList{},
 		&infrav1.MaasMachineTemplateList{}, &infrav1.MaasClusterTemplateList{}, &ipamv1.IPAddressList{}, &ipamv1.IPAddressClaimList{},
 	} {
-		err := sandbox.WaitFor(s.Within(shortTimeout), fmt.Sprintf("no %T", list), func() (bool, string, error) {
+		err := eventually.Wait(s.Within(shortTimeout), fmt.Sprintf("no %T", list), func() (bool, string, error) {
 			err := box.Client.List(s.Context(), list, client.InNamespace(life.Namespace), client.Limit(1))
 			raw, _ := json.Marshal(list)
 			return !bytes.Contains(raw, []byte(`"uid"`)), string(raw), err

@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // searchTimeout bounds how long a manager may take to start and to search for its machine.
-const searchTimeout = 3 * time.Minute
+const searchTimeout = eventually.Limit
 
 // MAAS goes on composing when the manager has died, and takes so long that the successor searches before the VM exists:
 // it must not request a second one.

@@ -14,6 +14,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -67,7 +68,7 @@ func addDirectHosts(t *testing.T, walkers []*walker, servers directHosts) {
 		}
 	}
 	for _, host := range hosts {
-		err := sandbox.WaitFor(within(t, shortTimeout), "the LXDHosts of "+host.Namespace, func() (bool, string, error) {
+		err := eventually.Wait(within(t, shortTimeout), "the LXDHosts of "+host.Namespace, func() (bool, string, error) {
 			err := box.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host)
 			return conditions.IsTrue(host, infrav1.ReadyCondition), sandbox.Conditions(host.Status.Conditions), err
 		})
@@ -85,7 +86,7 @@ func removeDirectHost(t *testing.T, host *infrav1.LXDHost) {
 		t.Error(err)
 		return
 	}
-	err := sandbox.WaitFor(ctx, "the deletion of the LXDHost of "+host.Namespace, func() (bool, string, error) {
+	err := eventually.Wait(ctx, "the deletion of the LXDHost of "+host.Namespace, func() (bool, string, error) {
 		err := box.Client.Get(ctx, client.ObjectKeyFromObject(host), host)
 		return apierrors.IsNotFound(err), sandbox.Conditions(host.Status.Conditions), client.IgnoreNotFound(err)
 	})

@@ -14,6 +14,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -59,7 +60,7 @@ func (w *walker) leave(t *testing.T, cluster, machine client.ObjectKey) (systemI
 	if err := box.Client.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	err := sandbox.WaitFor(within(t, deleteTimeout), machine.String()+" to be gone", func() (bool, string, error) {
+	err := eventually.Wait(within(t, deleteTimeout), machine.String()+" to be gone", func() (bool, string, error) {
 		err := box.Client.Get(t.Context(), machine, maasMachine)
 		return apierrors.IsNotFound(err), sandbox.Conditions(maasMachine.Status.Conditions), client.IgnoreNotFound(err)
 	})
@@ -77,7 +78,7 @@ func (w *walker) leave(t *testing.T, cluster, machine client.ObjectKey) (systemI
 func (w *walker) waitKept(t *testing.T, cluster client.ObjectKey, want int) {
 	t.Helper()
 	maasCluster := &infrav1.MaasCluster{}
-	err := sandbox.WaitFor(within(t, shortTimeout), fmt.Sprintf("%s to keep %d machines", cluster, want), func() (bool, string, error) {
+	err := eventually.Wait(within(t, shortTimeout), fmt.Sprintf("%s to keep %d machines", cluster, want), func() (bool, string, error) {
 		if err := box.Client.Get(t.Context(), cluster, maasCluster); err != nil {
 			return false, "", err
 		}

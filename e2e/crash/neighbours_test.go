@@ -5,18 +5,14 @@ package crash_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 // neighbour is a user of MAAS who has nothing to do with us.
 const neighbour = "neighbour"
-
-// moveInTimeout bounds deploying the neighbour's machine.
-const moveInTimeout = 3 * time.Minute
 
 // moveIn gives the neighbour a machine that is deployed, one that is only acquired, a VM that is not allocated, and a
 // DNS record.
@@ -34,7 +30,7 @@ func moveIn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx := within(t, moveInTimeout)
+	ctx := within(t, shortTimeout)
 	hosts, err := client.ListVMHosts(ctx)
 	must(err)
 	vm, err := client.Compose(ctx, maas.Unrecorded("a test"), hosts[0].ID, maas.ComposeParams{
@@ -54,7 +50,7 @@ func moveIn(t *testing.T) {
 	must(err)
 	_, err = client.CreateDNSResource(ctx, maas.Unrecorded("a test"), "theirs-too.maas.sim", []string{"10.77.0.90"}, 60)
 	must(err)
-	must(sandbox.WaitFor(ctx, "the neighbour's machines", func() (bool, string, error) {
+	must(eventually.Wait(ctx, "the neighbour's machines", func() (bool, string, error) {
 		one, _ := box.MAAS.Machine(vm)
 		other, _ := box.MAAS.Machine(deployed.SystemID)
 		status := one.Status + " " + other.Status

@@ -19,6 +19,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -207,7 +208,7 @@ func (w *walker) spareGoes(t *testing.T, kind *kind, key client.ObjectKey, k *ki
 	k.enter(sparing)
 	lost.mend()
 	machine := &infrav1.MaasMachine{}
-	err := sandbox.WaitFor(within(t, createTimeout), "the spare VM "+vm+" to go", func() (bool, string, error) {
+	err := eventually.Wait(within(t, createTimeout), "the spare VM "+vm+" to go", func() (bool, string, error) {
 		err := box.Client.Get(t.Context(), key, machine)
 		gone := apierrors.IsNotFound(err)
 		if client.IgnoreNotFound(err) != nil {
@@ -233,7 +234,7 @@ func (w *walker) reach(t *testing.T, kind *kind, key client.ObjectKey, lost *los
 	machine := &infrav1.MaasMachine{}
 	until := func(is func() bool) {
 		t.Helper()
-		err := sandbox.WaitFor(within(t, createTimeout), key.String()+" to be "+string(kind.spare), func() (bool, string, error) {
+		err := eventually.Wait(within(t, createTimeout), key.String()+" to be "+string(kind.spare), func() (bool, string, error) {
 			err := box.Client.Get(t.Context(), key, machine)
 			return is(), sandbox.Conditions(machine.Status.Conditions), client.IgnoreNotFound(err)
 		})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
 	"github.com/capmaas/cluster-api-provider-maas/test/chaos"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -121,7 +121,7 @@ func checkApart(t *testing.T, walkers []*walker) {
 // processes are those of the walkers' managers, once they all run and are as expected.
 func processes(t *testing.T, walkers []*walker, expected func([]int) bool) (all []int) {
 	t.Helper()
-	err := sandbox.WaitFor(within(t, shortTimeout), "all managers to run", func() (bool, string, error) {
+	err := eventually.Wait(within(t, shortTimeout), "all managers to run", func() (bool, string, error) {
 		all = nil
 		for _, w := range walkers {
 			for _, container := range w.manager.Kubelet.Containers() {

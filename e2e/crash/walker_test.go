@@ -18,15 +18,16 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (
-	shortTimeout  = 3 * time.Minute
-	createTimeout = 8 * time.Minute
-	deleteTimeout = 8 * time.Minute
+	shortTimeout  = eventually.Limit
+	createTimeout = 2 * eventually.Limit
+	deleteTimeout = 2 * eventually.Limit
 	// logTail and lastCalls bound the output for a life that failed.
 	logTail   = 6000
 	lastCalls = 60
@@ -139,7 +140,7 @@ func (w *walker) lead(t *testing.T, kind *kind, name string, k *killer) {
 func (w *walker) waitReady(t *testing.T, kind *kind, key client.ObjectKey) {
 	t.Helper()
 	ctx := within(t, createTimeout)
-	err := sandbox.WaitFor(ctx, key.String()+" to be ready", func() (bool, string, error) {
+	err := eventually.Wait(ctx, key.String()+" to be ready", func() (bool, string, error) {
 		if kind.machine == "" {
 			cluster := &infrav1.MaasCluster{}
 			err := box.Client.Get(ctx, key, cluster)

@@ -21,6 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -194,11 +195,9 @@ func (th *thief) try(ctx context.Context) {
 		return
 	}
 	th.lost++
-	err = wait.PollUntilContextTimeout(ctx, thiefPause, time.Minute, true, func(ctx context.Context) (bool, error) {
-		return th.isTold(ctx, m.SystemID), nil
-	})
-	if err != nil {
-		th.Errorf("nobody says that the thief has %s (%s): %v", m.Hostname, m.SystemID, err)
+	what := fmt.Sprintf("an event that the thief has %s (%s)", m.Hostname, m.SystemID)
+	if err := eventually.Wait(ctx, what, func() (bool, string, error) { return th.isTold(ctx, m.SystemID), "none", nil }); err != nil {
+		th.Error(err)
 	}
 	if _, err := th.client.ReleaseMachine(context.WithoutCancel(ctx), maas.UnrecordedRelease("a test"), m.SystemID, maas.ReleaseParams{}); err != nil {
 		th.Errorf("the thief can't give %s back: %v", m.SystemID, err)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -60,7 +61,7 @@ func makeHost(ctx context.Context, b *testing.B, box *sandbox.Sandbox) int {
 	if err := box.ApplyYAML(ctx, strings.NewReader(manifest)); err != nil {
 		b.Fatal(err)
 	}
-	if err := sandbox.WaitFor(ctx, "the node to be a VM host", func() (bool, string, error) {
+	if err := eventually.Wait(ctx, "the node to be a VM host", func() (bool, string, error) {
 		cluster := &infrav1.MaasCluster{}
 		err := box.Client.Get(ctx, key, cluster)
 		return conditions.IsTrue(cluster, infrav1.LXDReadyCondition), sandbox.Conditions(cluster.Status.Conditions), err

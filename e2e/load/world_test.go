@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
@@ -99,7 +100,7 @@ func startWorld(b *testing.B, s stage) *world {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := envtest.InstallCRDs(plane.RESTConfig(), envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{
+	if _, err := envtest.InstallCRDs(plane.RESTConfig(), envtest.CRDInstallOptions{ErrorIfPathMissing: true, MaxTime: eventually.Limit, Paths: []string{
 		filepath.Join(root, "charts", "capmaas", "files", "crds"), filepath.Join(strings.TrimSpace(string(module)), "core", "config", "crd", "bases"),
 	}}); err != nil {
 		b.Fatal(err)

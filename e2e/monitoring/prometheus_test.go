@@ -22,6 +22,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
@@ -229,7 +230,7 @@ func (p *prometheusServer) checkRules(ctx context.Context, t *testing.T) {
 			Rules []struct{ Name, Health, LastError string }
 		}
 	}
-	err := sandbox.WaitFor(ctx, "Prometheus to have evaluated the alerts", func() (bool, string, error) {
+	err := eventually.Wait(ctx, "Prometheus to have evaluated the alerts", func() (bool, string, error) {
 		if err := p.ask(ctx, "rules", nil, &answer); err != nil || len(answer.Groups) == 0 {
 			return false, fmt.Sprint(err), nil // It is starting.
 		}
@@ -248,7 +249,7 @@ func (p *prometheusServer) checkRules(ctx context.Context, t *testing.T) {
 // await waits until an expression has a value.
 func (p *prometheusServer) await(ctx context.Context, t *testing.T, expr string) {
 	t.Helper()
-	err := sandbox.WaitFor(ctx, expr, func() (bool, string, error) {
+	err := eventually.Wait(ctx, expr, func() (bool, string, error) {
 		var answer struct{ Result []json.RawMessage }
 		err := p.ask(ctx, "query", url.Values{"query": {expr}}, &answer)
 		return len(answer.Result) > 0, "", err

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // writing is how a person writes a field that others rest on: by making an object that has it, and by changing one that there
@@ -195,7 +196,7 @@ func TestTenantsWriteNothingThatOthersRestOn(t *testing.T) {
 
 func awaitRefusal(t *testing.T, tenant client.Client, u *unstructured.Unstructured) {
 	t.Helper()
-	eventually(t, "a policy is in force", func(ctx context.Context) error {
+	eventually.Succeeds(t, "a policy is in force", func(ctx context.Context) error {
 		if tenant.Create(ctx, u.DeepCopy(), client.DryRunAll) == nil {
 			return errors.New("a tenant may make a " + u.GetKind())
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // bootstrapFlavors are what the flavors of other bootstrap providers consist of.
@@ -148,7 +149,8 @@ func installCRDs(t *testing.T, module string, files ...string) {
 	for _, file := range files {
 		paths = append(paths, filepath.Join(module, filepath.FromSlash(file)))
 	}
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: paths, ErrorIfPathMissing: true}); err != nil {
+	options := envtest.CRDInstallOptions{Paths: paths, ErrorIfPathMissing: true, MaxTime: eventually.Limit}
+	if _, err := envtest.InstallCRDs(config, options); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,18 +9,11 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-)
-
-const (
-	pollInterval = 100 * time.Millisecond
-	pollTimeout  = 5 * time.Minute
 )
 
 // restricted are labels of a namespace that admits only pods of the restricted Pod Security profile.
@@ -77,17 +70,4 @@ func newNamespace(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return ns.Name
-}
-
-// eventually polls until the condition returns nil, and fails with its last error when it never does.
-func eventually(t *testing.T, what string, condition func(context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, pollTimeout, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v (%v)", what, last, err)
-	}
 }

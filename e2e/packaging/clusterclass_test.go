@@ -14,14 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	bootstrapv1 "sigs.k8s.io/cluster-api/api/bootstrap/kubeadm/v1beta2"
 	controlplanev1 "sigs.k8s.io/cluster-api/api/controlplane/kubeadm/v1beta2"
@@ -31,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/golden"
 )
 
@@ -86,7 +85,7 @@ func sharedClass(t *testing.T) (namespace string) {
 // awaitClass waits until a ClusterClass can be used.
 func awaitClass(t *testing.T, namespace, name string) {
 	t.Helper()
-	eventually(t, "the ClusterClass is ready", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the ClusterClass is ready", func(ctx context.Context) error {
 		class := &clusterv1.ClusterClass{}
 		if err := management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, class); err != nil {
 			return err
@@ -171,7 +170,7 @@ type topology struct {
 // reconciled waits until Cluster API has applied the Cluster's topology.
 func reconciled(t *testing.T, cluster *clusterv1.Cluster) *clusterv1.Cluster {
 	t.Helper()
-	eventually(t, "the topology is reconciled", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the topology is reconciled", func(ctx context.Context) error {
 		if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 			return err
 		}
@@ -536,7 +535,7 @@ func TestEndpointOfAnEarlierClass(t *testing.T) {
 	t.Parallel()
 	cluster := createTopology(t, "{dnsDomain: maas, image: i, controlPlaneEndpoint: {host: api, port: 6443}}")
 	reconciled(t, cluster)
-	eventually(t, "a manifest without a port", func(ctx context.Context) error {
+	eventually.Succeeds(t, "a manifest without a port", func(ctx context.Context) error {
 		if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 			return err
 		}
@@ -680,9 +679,9 @@ func refusal(t *testing.T, cluster *clusterv1.Cluster, field string) string {
 	t.Helper()
 	var err error
 	// Cluster API checks nothing until its own cache has the class.
-	_ = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		err = management.Create(ctx, cluster, client.DryRunAll)
-		return err != nil, nil
+	_ = eventually.Wait(t.Context(), "a refusal", func() (bool, string, error) {
+		err = management.Create(t.Context(), cluster, client.DryRunAll)
+		return err != nil, "none", nil
 	})
 	// It reports an unknown variable twice.
 	got := slices.Compact(refusals(t, err))
@@ -707,7 +706,7 @@ func TestEndpointVariablesStay(t *testing.T) {
 		"{dnsDomain: maas, image: i, " + port + ", controlPlaneEndpoint: {host: api.example.com, port: 6443}}": "spec.topology.variables[controlPlaneEndpoint].value: ",
 		"{dnsDomain: maas, image: i, apiServerPort: 6443, controlPlaneEndpoint: {host: api.example.com}}":      "spec.topology.variables[apiServerPort].value: ",
 	} {
-		eventually(t, vars, func(ctx context.Context) error {
+		eventually.Succeeds(t, vars, func(ctx context.Context) error {
 			if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 				return err
 			}
@@ -749,7 +748,7 @@ func TestVariablesThatDoNotFitTogether(t *testing.T) {
 			if err := management.Create(t.Context(), cluster); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the condition TopologyReconciled", func(ctx context.Context) error {
+			eventually.Succeeds(t, "the condition TopologyReconciled", func(ctx context.Context) error {
 				if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 					return err
 				}
@@ -775,7 +774,7 @@ func TestHostClusterStaysOne(t *testing.T) {
 		"left out":   "{dnsDomain: maas, image: i}",
 	} {
 		// The topology controller writes the Cluster, too.
-		eventually(t, name, func(ctx context.Context) error {
+		eventually.Succeeds(t, name, func(ctx context.Context) error {
 			if err := management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 				return err
 			}

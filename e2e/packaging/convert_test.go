@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // serveDeprecated has the API server serve deprecated versions of Cluster API's kinds, in which manifests of the old
@@ -43,7 +45,7 @@ func serveDeprecated(t *testing.T) {
 			t.Cleanup(func() { serve(context.WithoutCancel(t.Context()), crd, false) })
 			objects := &unstructured.UnstructuredList{}
 			objects.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: crd.Spec.Names.ListKind})
-			eventually(t, version+" of "+crd.Name+" is served", func(ctx context.Context) error { return management.List(ctx, objects) })
+			eventually.Succeeds(t, version+" of "+crd.Name+" is served", func(ctx context.Context) error { return management.List(ctx, objects) })
 		}
 	}
 }

@@ -28,6 +28,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/document"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -213,7 +214,7 @@ func ends(t *testing.T, shell *document.Shell, step string, o client.Object) {
 		cancel()
 		_ = command.Wait() // It was killed, or done.
 	}()
-	eventually(t, step+" deletes it", func(ctx context.Context) error {
+	eventually.Succeeds(t, step+" deletes it", func(ctx context.Context) error {
 		if err := management.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {
 			return client.IgnoreNotFound(err)
 		}

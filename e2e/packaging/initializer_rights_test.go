@@ -22,6 +22,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/charts"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // initializerPod makes the initializer's pod on a node, and returns it.
@@ -218,8 +219,8 @@ func TestInitializersRights(t *testing.T) {
 	}
 	a := initializerClient(t, namespace, initializerPod(t, namespace, "node-a"))
 	// Roles and a policy act some time after they were created.
-	eventually(t, "it may write to its own Node", func(ctx context.Context) error { return patchNode("node-a", label(`"true"`))(ctx, a) })
-	eventually(t, "it may not write to another Node", func(ctx context.Context) error {
+	eventually.Succeeds(t, "it may write to its own Node", func(ctx context.Context) error { return patchNode("node-a", label(`"true"`))(ctx, a) })
+	eventually.Succeeds(t, "it may not write to another Node", func(ctx context.Context) error {
 		if err := patchNode("node-b", label(`"true"`))(ctx, client.NewDryRunClient(a)); !apierrors.IsForbidden(err) {
 			return errors.New("it is not forbidden")
 		}
@@ -268,10 +269,10 @@ func TestInitializerLivesWithAStrangeLabel(t *testing.T) {
 	if err := patchNode("node-a", label(`"no"`))(t.Context(), management.Client); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it may set its condition", func(ctx context.Context) error {
+	eventually.Succeeds(t, "it may set its condition", func(ctx context.Context) error {
 		return patchNodeStatus("node-a", types.StrategicMergePatchType, condition)(ctx, a)
 	})
-	eventually(t, "the policy acts", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the policy acts", func(ctx context.Context) error {
 		if patchNode("node-a", label(`"maybe"`))(ctx, client.NewDryRunClient(a)) == nil {
 			return errors.New("another value is accepted")
 		}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/capmaas/cluster-api-provider-maas/charts"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // initializerObjects are those that the manager puts into a host cluster.
@@ -184,7 +185,7 @@ func TestEveryNodeGetsAnInitializer(t *testing.T) {
 	newNode(t, "worker")
 	newNode(t, "reserved", corev1.Taint{Key: "example.com/reserved", Effect: corev1.TaintEffectNoSchedule})
 	namespace := installInitializer(t)
-	eventually(t, "pods for two nodes", func(ctx context.Context) error {
+	eventually.Succeeds(t, "pods for two nodes", func(ctx context.Context) error {
 		pods := &corev1.PodList{}
 		err := management.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabels{"app": "lxd-initializer"})
 		if err == nil && len(pods.Items) != 2 {

@@ -23,11 +23,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 const clusterCRD = "maasclusters.infrastructure.cluster.x-k8s.io"
@@ -250,17 +250,18 @@ func TestCRDsGoOnlyWhenTheyAreNotKept(t *testing.T) {
 		if err := installChart(context.Background(), releaseName, releaseNamespace, nil); err != nil {
 			t.Fatalf("installing again: %v", err)
 		}
-		err := wait.PollUntilContextTimeout(context.Background(), pollInterval, pollTimeout, true, func(ctx context.Context) (bool, error) {
-			return management.List(ctx, &infrav1.MaasClusterList{}) == nil, nil
+		err := eventually.Wait(context.Background(), "the CRDs to be served again", func() (bool, string, error) {
+			err := management.List(context.Background(), &infrav1.MaasClusterList{})
+			return err == nil, fmt.Sprint(err), nil
 		})
 		if err != nil {
-			t.Errorf("the CRDs are not served again: %v", err)
+			t.Error(err)
 		}
 	})
 	if err := uninstallChart(releaseName, releaseNamespace); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the CRDs go with the release", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the CRDs go with the release", func(ctx context.Context) error {
 		err := management.Get(ctx, client.ObjectKey{Name: clusterCRD}, &apiextensionsv1.CustomResourceDefinition{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the CRD MaasCluster is there (%w)", err)

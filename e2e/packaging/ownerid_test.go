@@ -22,6 +22,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/e2e/rights"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 const (
@@ -68,7 +69,7 @@ func newTenant(t *testing.T, user, namespace string, more ...string) client.Clie
 		}
 	}
 	c := clientOf(t, user)
-	eventually(t, "the tenant has his rights", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the tenant has his rights", func(ctx context.Context) error {
 		return c.List(ctx, &infrav1.MaasClusterList{}, client.InNamespace(namespace))
 	})
 	return c
@@ -113,7 +114,7 @@ func replace(t *testing.T, by client.Client, c *infrav1.MaasCluster, id string) 
 
 func awaitOwnerIDPolicy(t *testing.T, tenant client.Client, namespace string) {
 	t.Helper()
-	eventually(t, "a tenant can't bring an owner id", func(ctx context.Context) error {
+	eventually.Succeeds(t, "a tenant can't bring an owner id", func(ctx context.Context) error {
 		if tenant.Create(ctx, withID(namespace, oneID), client.DryRunAll) == nil {
 			return errors.New("it is accepted")
 		}

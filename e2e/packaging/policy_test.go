@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // Templates are immutable, except in a dry run of the topology controller. Neither the dry run nor the annotation alone
@@ -42,7 +43,7 @@ func TestTemplatesAreImmutable(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A policy acts some time after it was created.
-			eventually(t, "a change is denied", func(ctx context.Context) error {
+			eventually.Succeeds(t, "a change is denied", func(ctx context.Context) error {
 				if apply(ctx, template("after", ""), client.DryRunAll) == nil {
 					return errors.New("a change is accepted")
 				}

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/cluster-api/core/reconcilers/machinedeployment/mdutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // machinesOf is what Machines of a Cluster are made from, by MachineDeployment in the topology, and control-plane. When
@@ -297,7 +299,7 @@ func TestChangesWithoutEffectReplaceNoMachine(t *testing.T) {
 		check(what)
 	}
 
-	eventually(t, "the class is changed", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the class is changed", func(ctx context.Context) error {
 		class := &clusterv1.ClusterClass{}
 		if err := management.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "capmaas"}, class); err != nil {
 			return err
@@ -339,7 +341,7 @@ func addSubnets(t *testing.T, class *clusterv1.ClusterClass) {
 // checkSubnets waits until the MaasCluster has the default of the variable subnets.
 func checkSubnets(t *testing.T, cluster *clusterv1.Cluster) {
 	t.Helper()
-	eventually(t, "the new variable's default counts", func(context.Context) error {
+	eventually.Succeeds(t, "the new variable's default counts", func(context.Context) error {
 		spec := readSpec(t, "MaasCluster", cluster.Namespace, cluster.Spec.InfrastructureRef.Name)
 		if got, _, _ := unstructured.NestedStringSlice(spec, "preferredSubnets"); !slices.Equal(got, []string{"10.9.0.0/16"}) {
 			return fmt.Errorf("preferredSubnets are %v", got)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 const templateCRD = "maasmachinetemplates.infrastructure.cluster.x-k8s.io"
@@ -46,7 +47,7 @@ func withField(t *testing.T) *unstructured.Unstructured {
 	template.SetGroupVersionKind(infrav1.GroupVersion.WithKind("MaasMachineTemplate"))
 	template.SetNamespace(newNamespace(t))
 	template.SetName("template")
-	eventually(t, "the later field is served", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the later field is served", func(ctx context.Context) error {
 		return management.strict.Create(ctx, template.DeepCopy())
 	})
 	return template
@@ -80,7 +81,7 @@ func TestCRDsDoNotGoBack(t *testing.T) {
 	earlier, later := thisChart(t), chartWithAField(t)
 	upgradeChart(t, later, nil)
 	t.Cleanup(func() { goBack(t, earlier) })
-	eventually(t, "the policy acts", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the policy acts", func(ctx context.Context) error {
 		err := tryEarlier(ctx, clusterCRD, func(crd *apiextensionsv1.CustomResourceDefinition) {
 			delete(crd.Annotations, infrav1.SchemaAnnotation)
 			crd.Spec.Versions[0].AdditionalPrinterColumns = nil
@@ -137,7 +138,7 @@ func TestCRDsOfTheSameSchemaMayChange(t *testing.T) {
 			crd.Spec.Versions[0].AdditionalPrinterColumns = nil
 		}
 	}
-	eventually(t, "the policy acts", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the policy acts", func(ctx context.Context) error {
 		if tryEarlier(ctx, templateCRD, number("0")) == nil {
 			return errors.New("an earlier CRD is accepted")
 		}

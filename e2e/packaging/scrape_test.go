@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 )
@@ -44,7 +45,7 @@ func TestTheManagerServesItsMetrics(t *testing.T) {
 		`capmaas_machines{cluster="` + namespace + `/",mode="bare-metal",reason="NotReady"} 1`,
 		`capmaas_machines_not_ready_since_timestamp_seconds{cluster="` + namespace + `/",mode="bare-metal",reason="NotReady"}`,
 	} {
-		eventually(t, "the manager serves "+want, func(ctx context.Context) error {
+		eventually.Succeeds(t, "the manager serves "+want, func(ctx context.Context) error {
 			served, err := scrape(ctx, "http://"+address+"/metrics")
 			if err == nil && !strings.Contains(served, want) {
 				err = fmt.Errorf("it is not among the metrics")

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // The manager may patch Secrets, to hold those with credentials by its finalizer. It can change nothing else of any
@@ -46,7 +47,7 @@ func TestTheManagerWritesNothingOfSecretsButItsFinalizer(t *testing.T) {
 		"no finalizer":     `{"metadata":{"finalizers":null}}`,
 		"one more of them": `{"metadata":{"finalizers":["` + others + `","example.com/more"]}}`,
 	}
-	eventually(t, "the policy acts", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the policy acts", func(ctx context.Context) error {
 		if patch(ctx, manager, changes["a label"]) == nil {
 			return errors.New("a label is accepted")
 		}
@@ -107,7 +108,7 @@ func TestTheManagersOwnSecretsAreKeyPairsForLXD(t *testing.T) {
 			s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "host-b", hostB.UID
 		},
 	}
-	eventually(t, "the policy acts", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the policy acts", func(ctx context.Context) error {
 		if manager.Create(ctx, newSecret(others["no owner"]), client.DryRunAll) == nil {
 			return errors.New("a Secret without an owner is accepted")
 		}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/program"
 	unreachable "github.com/capmaas/cluster-api-provider-maas/test/refused"
 )
@@ -58,7 +59,7 @@ func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 	startManager(t, manager, "--namespace="+namespace, "--health-addr=127.0.0.1:0", "--insecure-diagnostics", "--diagnostics-address="+address,
 		"--maas-config-dir="+config, "--maas-config-namespaces=elsewhere", "--workload-connect-retry=1s")
 
-	eventually(t, "the MaasCluster has no credentials", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the MaasCluster has no credentials", func(ctx context.Context) error {
 		if err := management.Get(ctx, client.ObjectKeyFromObject(maasCluster), maasCluster); err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 	if err := management.Status().Patch(t.Context(), maasCluster, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the manager has tried to connect", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the manager has tried to connect", func(ctx context.Context) error {
 		served, err := scrape(ctx, "http://"+address+"/metrics")
 		if err == nil && !strings.Contains(served, `capi_cluster_cache_connection_up{cluster_name="tenants",cluster_namespace="`+namespace+`"} 0`) {
 			err = errors.New("its metrics don't say so")
@@ -83,7 +84,7 @@ func TestTheManagerKeepsItsKeyFromTenants(t *testing.T) {
 	if err := management.Update(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the manager uses a kubeconfig that names no file", func(context.Context) error { return server.saw("the-tenants") })
+	eventually.Succeeds(t, "the manager uses a kubeconfig that names no file", func(context.Context) error { return server.saw("the-tenants") })
 	if server.saw(key) == nil {
 		t.Error("the manager sent its MAAS key to the server of a tenant's kubeconfig")
 	}
@@ -159,7 +160,7 @@ func TestOnlyTheManagerMakesLXDHostsOfVMHosts(t *testing.T) {
 		return &infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{GenerateName: "h-", Namespace: namespace}, Spec: spec}
 	}
 	ofMAAS := infrav1.LXDHostSpec{VMHost: &infrav1.VMHostReference{ID: 1, SystemID: "abc"}, Unschedulable: true}
-	eventually(t, "the policy is in force", func(ctx context.Context) error {
+	eventually.Succeeds(t, "the policy is in force", func(ctx context.Context) error {
 		err := tenant.Create(ctx, host(ofMAAS), client.DryRunAll)
 		if err == nil {
 			return errors.New("a tenant may make one")

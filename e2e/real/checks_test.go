@@ -16,13 +16,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (
-	scriptTimeout = time.Minute
-	podsTimeout   = 5 * time.Minute
+	scriptTimeout = 5 * time.Minute
+	podsTimeout   = eventually.Limit
 )
 
 func within(t *testing.T, limit time.Duration) context.Context {
@@ -118,7 +118,7 @@ func (c *cluster) checkGuests() {
 func (c *cluster) checkPods() {
 	c.Helper()
 	ctx := within(c.T, podsTimeout)
-	err := sandbox.WaitFor(ctx, "the pods of kube-system to run", func() (bool, string, error) {
+	err := eventually.Wait(ctx, "the pods of kube-system to run", func() (bool, string, error) {
 		sets, pods := &appsv1.DaemonSetList{}, &corev1.PodList{}
 		for _, list := range []client.ObjectList{sets, pods} {
 			if err := c.workload.List(ctx, list, client.InNamespace("kube-system")); err != nil {

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -368,7 +369,7 @@ func (c *cluster) leave() {
 // wait waits for a condition.
 func (c *cluster) wait(limit time.Duration, what string, check func() (bool, string, error)) {
 	c.Helper()
-	if err := sandbox.WaitFor(within(c.T, limit), what, check); err != nil {
+	if err := eventually.Wait(within(c.T, limit), what, check); err != nil {
 		c.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
@@ -21,7 +22,7 @@ import (
 
 const (
 	// createTimeout is enough on two processors that others use, too.
-	createTimeout, deleteTimeout = 20 * time.Minute, 5 * time.Minute
+	createTimeout, deleteTimeout = 20 * time.Minute, eventually.Limit
 	domain                       = "maas.sim"
 )
 

@@ -19,6 +19,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
@@ -116,7 +117,7 @@ func (c *cluster) waitHosts() {
 		c.Fatal(err)
 	}
 	key := client.ObjectKey{Namespace: c.key.Namespace, Name: owner.Spec.InfrastructureRef.Name}
-	err := sandbox.WaitFor(within(c.T, podsTimeout), "all nodes to be VM hosts", func() (bool, string, error) {
+	err := eventually.Wait(within(c.T, podsTimeout), "all nodes to be VM hosts", func() (bool, string, error) {
 		object := &infrav1.MaasCluster{}
 		if err := box.Client.Get(c.Context(), key, object); err != nil {
 			return false, "", err

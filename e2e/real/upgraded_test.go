@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
@@ -144,7 +145,7 @@ func addDirectHost(t *testing.T, between lxdtest.Middleware, image string) {
 		}
 	}
 	t.Cleanup(func() { removeDirectHost(t, key) })
-	err := sandbox.WaitFor(ctx, "it to be the only host", func() (bool, string, error) {
+	err := eventually.Wait(ctx, "it to be the only host", func() (bool, string, error) {
 		hosts, ready := &infrav1.LXDHostList{}, []string{}
 		err := box.Client.List(ctx, hosts)
 		for i := range hosts.Items {
@@ -166,7 +167,7 @@ func removeDirectHost(t *testing.T, key client.ObjectKey) {
 	if err := box.Client.Delete(ctx, host); err != nil {
 		t.Error(err)
 	}
-	err := sandbox.WaitFor(ctx, "the LXDHost to be gone", func() (bool, string, error) {
+	err := eventually.Wait(ctx, "the LXDHost to be gone", func() (bool, string, error) {
 		err := box.Client.Get(ctx, key, host)
 		return apierrors.IsNotFound(err), sandbox.Conditions(host.Status.Conditions), client.IgnoreNotFound(err)
 	})

@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
 const (
-	limit = 5 * time.Minute
 	// mostLate is after how many calls to the new MAAS the operator prepares the last hosts.
 	mostLate = 60
 )
@@ -227,9 +226,7 @@ func (r *round) audited(when string, who audit.Who, look func(context.Context, a
 
 func wait(t *testing.T, what string, check func() (bool, string, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	if err := sandbox.WaitFor(ctx, what, check); err != nil {
+	if err := eventually.Wait(t.Context(), what, check); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -23,13 +23,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 )
 
 const (
 	providerVersion = "v0.1.0"
-	startTimeout    = 5 * time.Minute
+	startTimeout    = 15 * time.Minute
 )
 
 // infrastructure names the provider with its version, so that clusterctl does not look for it in the management cluster.
@@ -143,7 +144,7 @@ func (p *place) addLXDHosts(ctx context.Context) error {
 				return fmt.Errorf("making the LXDHost %s: %w", key, err)
 			}
 		}
-		err := sandbox.WaitFor(ctx, "LXDHost "+key.String()+" to be ready", func() (bool, string, error) {
+		err := eventually.Wait(ctx, "LXDHost "+key.String()+" to be ready", func() (bool, string, error) {
 			err := p.box.Client.Get(ctx, key, host)
 			return conditions.IsTrue(host, infrav1.ReadyCondition), sandbox.Conditions(host.Status.Conditions), err
 		})

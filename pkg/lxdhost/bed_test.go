@@ -17,9 +17,9 @@ import (
 
 	lxd "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -105,14 +105,7 @@ func (b *bed) in(t *testing.T) *bed {
 // eventually repeats what LXD may be too busy for: it refuses one change of a VM during another.
 func (b *bed) eventually(do func() error) {
 	b.t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		last = do()
-		return last == nil, nil
-	})
-	if err != nil {
-		b.t.Fatalf("%v: %v", err, last)
-	}
+	eventually.Succeeds(b.t, "LXD does it", func(context.Context) error { return do() })
 }
 
 func (b *bed) must(err error) {

@@ -17,11 +17,9 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
-
-// waitTimeout bounds every wait for LXD in these tests.
-const waitTimeout = time.Minute
 
 func connectNode(t *testing.T, socket string) *Node {
 	t.Helper()
@@ -196,13 +194,13 @@ func writesDuring(t *testing.T, socket string, do func()) []string {
 	for tries := 1; ; tries++ {
 		if told, heard := eventsUntilMark(t, client, events, time.Second); heard {
 			break
-		} else if tries == int(waitTimeout.Seconds()) {
+		} else if tries == int(eventually.Limit.Seconds()) {
 			t.Fatalf("LXD sent no event about %d writes; it sent %v", tries, told)
 		}
 	}
 	do()
 	// The last write is the test's own: when its event has come, so have those of all before it.
-	actions, heard := eventsUntilMark(t, client, events, waitTimeout)
+	actions, heard := eventsUntilMark(t, client, events, eventually.Limit)
 	if !heard {
 		t.Fatalf("LXD sent no event about the last write; it sent %v", actions)
 	}

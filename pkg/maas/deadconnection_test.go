@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // A path that drops packets silently, as after a firewall has lost its state, is left once MAAS is reached by another one.
@@ -41,7 +43,7 @@ func TestADeadConnectionIsLeft(t *testing.T) {
 	}
 	// A busy computer may take so long for a ping that a connection that lives is left, too.
 	reached := func() (proto string, err error) {
-		for late := time.Now().Add(time.Minute); ; {
+		for late := time.Now().Add(eventually.Limit); ; {
 			if proto, err = get(); err == nil || time.Now().After(late) {
 				return proto, err
 			}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // endless is a body without an end.
@@ -137,7 +138,7 @@ func TestHostileProtocolEndsWithTheCall(t *testing.T) {
 					t.Errorf("the error is %v, want %s", err, Unavailable)
 				}
 				checkPresentable(t, err, fuzzSecret)
-			case <-time.After(20 * time.Second):
+			case <-time.After(eventually.Limit):
 				t.Error("the call outlives its context")
 			}
 		})

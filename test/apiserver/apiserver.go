@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/controlplane"
 )
 
@@ -65,7 +66,7 @@ func Start(ctx context.Context, options Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := envtest.InstallCRDs(s.RESTConfig(), envtest.CRDInstallOptions{CRDs: crds}); err != nil {
+	if _, err := envtest.InstallCRDs(s.RESTConfig(), envtest.CRDInstallOptions{CRDs: crds, MaxTime: eventually.Limit}); err != nil {
 		return nil, fmt.Errorf("installing CRDs: %w", err)
 	}
 	s.Kubeconfig = filepath.Join(s.dir, "kubeconfig")

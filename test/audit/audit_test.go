@@ -3,9 +3,9 @@
 package audit
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,13 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/juju/gomaasapi/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +27,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -139,9 +138,7 @@ func (b *bed) quiet() {
 
 func (b *bed) waitFor(what string, done func() bool) {
 	b.Helper()
-	if err := wait.PollUntilContextTimeout(b.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
-		b.Fatalf("waiting for %s: %v; MAAS has %+v", what, err, b.Machines())
-	}
+	eventually.True(b, what, done, func() any { return fmt.Sprintf("MAAS has %+v", b.Machines()) })
 }
 
 func (b *bed) become(systemID string, status maas.Status) (m *maas.Machine) {

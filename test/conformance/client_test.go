@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // apiKey is a MAAS API key.
@@ -100,7 +102,7 @@ func (r request) body() (body io.Reader, contentType string) {
 
 // httpClient gives up on a call only after what MAAS itself allows the slowest of them: compose waits 120 s for the VM
 // host, and the power calls as long for the BMC.
-var httpClient = &http.Client{Timeout: 3 * time.Minute}
+var httpClient = &http.Client{Timeout: eventually.Limit}
 
 // do sends the request, and repeats it while MAAS is busy (503 with Retry-After, the response to power actions that
 // come too close together).

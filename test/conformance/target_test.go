@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 
 	capmaas "github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -167,7 +168,7 @@ func openSimulator(ctx context.Context, version capmaas.Version) (*maas, error) 
 	server := httptest.NewServer(sim.Handler())
 	region := &maas{
 		name: version.Series(), url: server.URL + "/MAAS", key: admin, plain: &plain, lxdAddress: lxdAddress,
-		deadline: 30 * time.Second, poll: 5 * time.Millisecond, seen: &seen{},
+		deadline: eventually.Limit, poll: 5 * time.Millisecond, seen: &seen{},
 		close: func() { server.Close(); sim.Close() },
 		pace:  func(scale float64) { _ = sim.SetTimeScale(scale) }, // It is positive.
 	}

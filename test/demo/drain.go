@@ -16,9 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
-const drainTimeout = 8 * time.Minute
+const drainTimeout = 2 * eventually.Limit
 
 // drain empties the LXD host of a control plane, as an operator does, and returns it into service when the cluster is
 // whole elsewhere.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/emptyimage"
@@ -64,7 +65,7 @@ func (h *hosts) create(ctx context.Context) error {
 		return err
 	}
 	cluster := &infrav1.MaasCluster{}
-	err := sandbox.WaitFor(creating, "all nodes to be VM hosts", func() (bool, string, error) {
+	err := eventually.Wait(creating, "all nodes to be VM hosts", func() (bool, string, error) {
 		err := h.box.Client.Get(creating, hostsName, cluster)
 		return conditions.IsTrue(cluster, infrav1.LXDReadyCondition), sandbox.Conditions(cluster.Status.Conditions), err
 	})

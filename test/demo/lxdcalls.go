@@ -10,7 +10,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
-const metricsTimeout = 30 * time.Second
+const metricsTimeout = 5 * time.Minute
 
 // lxdRequests are the manager's to LXD since its start: those for one VM, and those for all together.
 type lxdRequests struct{ forOne, forAll float64 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -14,15 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
-
-// restTimeout is how long what other programs of this computer have on their way may look as if it were left.
-const restTimeout = time.Minute
 
 // The story with real nodes ends well, and leaves nothing of what root can leave: processes, mounts, control groups,
 // network devices, loop devices, files, and settings of the kernel that are not as they were.
@@ -49,9 +44,8 @@ func TestTheStoryWithRealNodesLeavesNothing(t *testing.T) {
 	if left := children(t); len(left) > 0 {
 		t.Errorf("processes are left: %q", left)
 	}
-	resting, cancel := context.WithTimeout(t.Context(), restTimeout)
-	defer cancel()
-	err = sandbox.WaitFor(resting, "nothing to be left", func() (bool, string, error) {
+	// For a moment, what other programs of this computer have on their way may look as if it were left.
+	err = eventually.Wait(t.Context(), "nothing to be left", func() (bool, string, error) {
 		added, changed := compare(before, look(t, files))
 		return len(added)+len(changed) == 0, strings.Join(append(added, changed...), ", "), nil
 	})

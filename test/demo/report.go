@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	inviteTimeout = 30 * time.Second
+	inviteTimeout = 5 * time.Minute
 	// logTail is how much of the manager's log is shown after an error.
 	logTail = 4000
 	// maxRemains bounds the list of what is left.

@@ -28,7 +28,7 @@ const (
 	controlVariable = "CAPMAAS_SANDBOX"
 	// dirVariable is the directory that the sandbox was started in.
 	dirVariable  = "CAPMAAS_SANDBOX_DIR"
-	visitTimeout = 10 * time.Second
+	visitTimeout = 2 * time.Minute
 )
 
 // writeEnv writes the file that `demo env` prints.

@@ -20,7 +20,7 @@ import (
 )
 
 // StepTimeout bounds one step of a document.
-const StepTimeout = 6 * time.Minute
+const StepTimeout = 20 * time.Minute
 
 // Shell runs the steps of a document, one after the other in the same directory.
 type Shell struct {

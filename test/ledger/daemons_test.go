@@ -3,7 +3,6 @@
 package ledger_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,8 +18,8 @@ import (
 	client "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -60,12 +59,8 @@ func TestDaemonsReportsWhatIsLeft(t *testing.T) {
 func awaitLeft(t *testing.T, book *ledger.Daemons, want ...string) {
 	t.Helper()
 	slices.Sort(want)
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return slices.Equal(book.Left(), want), nil
-	})
-	if err != nil {
-		t.Fatalf("left (-want +got):\n%s", cmp.Diff(want, book.Left()))
-	}
+	eventually.True(t, "what is left is as wanted", func() bool { return slices.Equal(book.Left(), want) },
+		func() any { return "left (-want +got):\n" + cmp.Diff(want, book.Left()) })
 }
 
 // trust has a new certificate trusted, and returns its fingerprint.

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	dumpTimeout = 10 * time.Second
+	dumpTimeout = time.Minute
 	logTail     = 6000
 	lastCalls   = 40
 )

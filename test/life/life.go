@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -29,9 +30,9 @@ import (
 
 const (
 	// createTimeout allows for the minutes that Cluster API takes to notice a broken connection to a control plane.
-	createTimeout = 8 * time.Minute
-	deleteTimeout = 5 * time.Minute
-	shortTimeout  = 3 * time.Minute
+	createTimeout = 2 * eventually.Limit
+	deleteTimeout = eventually.Limit
+	shortTimeout  = eventually.Limit
 )
 
 // Namespace that clusters are created in.
@@ -156,7 +157,7 @@ func (l *Life) endpoint() string {
 // Wait waits for something that a cluster on its way does in time.
 func (l *Life) Wait(what string, check func() (bool, string, error)) {
 	l.Helper()
-	if err := sandbox.WaitFor(l.Within(createTimeout), what, check); err != nil {
+	if err := eventually.Wait(l.Within(createTimeout), what, check); err != nil {
 		l.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -31,7 +32,7 @@ func Remedy(ctx context.Context, box *sandbox.Sandbox, key client.ObjectKey) (st
 	if err := box.Client.Create(ctx, remediation); err != nil {
 		return status, fmt.Errorf("creating the MaasRemediation %s: %w", key, err)
 	}
-	if err := sandbox.WaitFor(ctx, "the machine of "+key.Name+" to be switched off and on", func() (bool, string, error) {
+	if err := eventually.Wait(ctx, "the machine of "+key.Name+" to be switched off and on", func() (bool, string, error) {
 		err := box.Client.Get(ctx, key, remediation)
 		step := remediation.Status.Step
 		return step == infrav1.RemediationRecover || step == infrav1.RemediationReplace, sandbox.Conditions(remediation.Status.Conditions), err
@@ -46,7 +47,7 @@ func Remedy(ctx context.Context, box *sandbox.Sandbox, key client.ObjectKey) (st
 	if err := box.Client.Delete(ctx, remediation); err != nil {
 		return status, fmt.Errorf("deleting the MaasRemediation %s: %w", key, err)
 	}
-	return status, sandbox.WaitFor(ctx, "the remediation of "+key.Name+" to end", func() (bool, string, error) {
+	return status, eventually.Wait(ctx, "the remediation of "+key.Name+" to end", func() (bool, string, error) {
 		err := box.Client.Get(ctx, key, remediation)
 		return apierrors.IsNotFound(err), sandbox.Conditions(remediation.Status.Conditions), client.IgnoreNotFound(err)
 	})

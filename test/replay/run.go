@@ -20,6 +20,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -28,7 +29,7 @@ const (
 	permitLasts = 15*time.Second + second
 	second      = time.Second
 	// patience bounds how long the API server is waited for.
-	patience = 30 * time.Second
+	patience = eventually.Limit
 )
 
 // Options say whose run it is.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,35 +16,11 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
-const (
-	fieldOwner   = "sandbox"
-	pollInterval = 400 * time.Millisecond
-	// applyTimeout allows for webhooks and policies that the API server has just learned of.
-	applyTimeout = 2 * time.Minute
-)
-
-// WaitFor calls check until it is done, fails, or the context ends: the caller sets the deadline. The error then names
-// what was waited for, and the last status.
-func WaitFor(ctx context.Context, what string, check func() (done bool, status string, err error)) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		done, status, err := check()
-		if err != nil {
-			return fmt.Errorf("waiting for %s: %w", what, err)
-		}
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last seen: %s", what, context.Cause(ctx), status)
-		case <-tick.C:
-		}
-	}
-}
+const fieldOwner = "sandbox"
 
 // ApplyYAML applies all documents, server-side. Objects without a namespace are applied in the namespace default.
 func (s *Sandbox) ApplyYAML(ctx context.Context, documents io.Reader) error {
@@ -75,10 +50,8 @@ func eachObject(documents io.Reader, do func(*unstructured.Unstructured) error) 
 
 // apply tries again where a webhook can't be called, or a kind is not served yet.
 func (s *Sandbox) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
 	what := fmt.Sprintf("%s %s to be accepted", object.GetKind(), object.GetName())
-	return WaitFor(ctx, what, func() (bool, string, error) {
+	return eventually.Wait(ctx, what, func() (bool, string, error) {
 		err := s.setNamespace(object)
 		if err == nil {
 			err = s.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner), client.ForceOwnership)
@@ -122,7 +95,7 @@ func (s *Sandbox) DeleteCluster(ctx context.Context, name client.ObjectKey) erro
 	if err := s.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting %s: %w", name, err)
 	}
-	return WaitFor(ctx, "the deletion of "+name.String(), func() (bool, string, error) {
+	return eventually.Wait(ctx, "the deletion of "+name.String(), func() (bool, string, error) {
 		err := s.Client.Get(ctx, name, cluster)
 		if apierrors.IsNotFound(err) {
 			return true, "", nil

@@ -14,6 +14,8 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/ptr"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 	// ManagerContainer is the name of the manager's container, for Kubelet.Kill.
 	ManagerContainer = "manager"
 
-	chartTimeout = 3 * time.Minute
+	chartTimeout = eventually.Limit
 )
 
 // UpgradeChart changes values of the release: they are merged into those of the sandbox.
@@ -137,7 +139,6 @@ func (s *Sandbox) chartValues() map[string]any {
 			"pollIdle":   s.options.PollIdle.String(),
 			"env":        []any{map[string]any{"name": "HTTPS_PROXY", "value": s.network.ProxyURL().String()}},
 			"extraArgs": []any{
-				// A manager that was killed does not hold up its successor for long.
 				"--leader-elect-lease-duration=" + s.options.Lease.String(),
 				"--leader-elect-renew-deadline=" + (s.options.Lease * 3 / 4).String(),
 				"--leader-elect-retry-period=500ms",

@@ -11,9 +11,8 @@ import (
 	"net/url"
 	"sync"
 	"syscall"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // Outage is what MAAS's place on the network is like while MAAS is away.
@@ -25,10 +24,6 @@ const (
 	// Silent means that connections are accepted, and get no response.
 	Silent
 )
-
-// listenTimeout allows for a process that was forked while MAAS stopped: it has the listener open until it executes its
-// program.
-const listenTimeout = time.Minute
 
 // StopMAAS takes MAAS's API off the network, and with it the simulator's own endpoint. Calls under way lose their
 // connection, and take effect all the same. The region continues. Don't call it while MAAS is away.
@@ -140,24 +135,19 @@ func (s *Sandbox) listenMAAS(ctx context.Context) (listener net.Listener, err er
 	if err != nil {
 		return nil, fmt.Errorf("reading MAAS's address: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
-	defer cancel()
-	var refusal error
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		listener, refusal = (&net.ListenConfig{}).Listen(ctx, "tcp", at.Host)
-		if refusal != nil && !errors.Is(refusal, syscall.EADDRINUSE) {
-			return false, refusal
+	// A process that was forked while MAAS stopped has the listener open until it executes its program.
+	err = eventually.Wait(ctx, "the address where MAAS was", func() (done bool, status string, err error) {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.Host)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return false, err.Error(), nil
 		}
-		return refusal == nil, nil
+		return err == nil, "", err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listening where MAAS was: %w", errors.Join(err, refusal))
-	}
-	return listener, nil
+	return listener, err
 }
 
 func (s *Sandbox) serve(listener net.Listener) {
-	server := &http.Server{Handler: s.MAAS.Handler(), ConnState: s.MAAS.ConnState, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: s.MAAS.Handler(), ConnState: s.MAAS.ConnState, ReadHeaderTimeout: eventually.Limit}
 	s.maasServer = server
 	go func() { _ = server.Serve(listener) }()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
@@ -65,7 +66,7 @@ func TestClusterAPIStartsAndStops(t *testing.T) {
 	if err := s.Client.List(t.Context(), &clusterv1.ClusterList{}); err != nil {
 		t.Error(err)
 	}
-	if err := s.ApplyYAML(within(t, 3*time.Minute), strings.NewReader(invalidCluster)); err == nil {
+	if err := s.ApplyYAML(within(t, eventually.Limit), strings.NewReader(invalidCluster)); err == nil {
 		t.Error("the webhooks accept a Cluster without anything in it")
 	}
 	if got := childProcesses(t); len(got) != len(children)+3 {

@@ -12,11 +12,13 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // WaitAvailable waits until a cluster is Available, with as many running machines as were asked for.
 func (s *Sandbox) WaitAvailable(ctx context.Context, name client.ObjectKey, machines int) error {
-	return WaitFor(ctx, name.String()+" to be available", func() (bool, string, error) {
+	return eventually.Wait(ctx, name.String()+" to be available", func() (bool, string, error) {
 		cluster := &clusterv1.Cluster{}
 		if err := s.Client.Get(ctx, name, cluster); err != nil {
 			return false, "", fmt.Errorf("reading the cluster: %w", err)
@@ -39,7 +41,7 @@ func (s *Sandbox) WaitAvailable(ctx context.Context, name client.ObjectKey, mach
 
 // WaitUpgraded waits until a cluster is Available, with as many running machines, whose kubelets all have a version.
 func (s *Sandbox) WaitUpgraded(ctx context.Context, name client.ObjectKey, machines int, version string) error {
-	err := WaitFor(ctx, fmt.Sprintf("%s to run %s", name, version), func() (bool, string, error) {
+	err := eventually.Wait(ctx, fmt.Sprintf("%s to run %s", name, version), func() (bool, string, error) {
 		list := &clusterv1.MachineList{}
 		if err := s.Client.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: name.Name}); err != nil {
 			return false, "", fmt.Errorf("listing machines: %w", err)

@@ -14,12 +14,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/realnode"
 )
 
 // InstallPodNetwork does what the user of a new cluster of real nodes does first, as soon as it has an API server.
 func (s *Sandbox) InstallPodNetwork(ctx context.Context, cluster client.ObjectKey) error {
-	return WaitFor(ctx, "the pod network of "+cluster.String()+" to be accepted", func() (bool, string, error) {
+	return eventually.Wait(ctx, "the pod network of "+cluster.String()+" to be accepted", func() (bool, string, error) {
 		c, err := s.WorkloadClient(ctx, cluster)
 		if err == nil {
 			err = create(ctx, c, realnode.PodNetwork)
@@ -53,7 +54,7 @@ func (s *Sandbox) Greet(ctx context.Context, cluster client.ObjectKey) error {
 	if err := create(ctx, c, realnode.Greeters); err != nil {
 		return fmt.Errorf("running pods in %s: %w", cluster, err)
 	}
-	return WaitFor(ctx, "pods on two nodes to reach each other through their Service", func() (bool, string, error) {
+	return eventually.Wait(ctx, "pods on two nodes to reach each other through their Service", func() (bool, string, error) {
 		pods := &corev1.PodList{}
 		if err := c.List(ctx, pods, client.InNamespace("default"), client.MatchingLabels{"app": "greeter"}); err != nil {
 			return false, err.Error(), nil //nolint:nilerr // the API server may be away for a moment

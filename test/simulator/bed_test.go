@@ -15,6 +15,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // testRegion is small: two machines of different sizes, one VM host, calls that take no time.
@@ -96,6 +98,35 @@ func (b *bed) pass(d time.Duration) {
 		b.clock.Step(min(d, time.Second))
 		b.runDue()
 	}
+}
+
+// passUntil advances the region's time by seconds until a condition holds.
+func (b *bed) passUntil(what string, holds func() bool) {
+	b.t.Helper()
+	look, late := time.NewTicker(5*time.Millisecond), time.After(eventually.Limit)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+			b.pass(time.Second)
+		case <-late:
+			b.t.Fatal("waiting until " + what)
+		}
+	}
+}
+
+// passUntilOne advances the region's time until there is an answer.
+func (b *bed) passUntilOne(answered <-chan answer) (got answer) {
+	b.t.Helper()
+	b.passUntil("there is an answer", func() bool {
+		select {
+		case got = <-answered:
+			return true
+		default:
+			return false
+		}
+	})
+	return got
 }
 
 // answer is a response of the API.

@@ -17,6 +17,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -233,7 +234,7 @@ func TestLXDHostWhoseDaemonIsDown(t *testing.T) {
 	}
 	b.expectRefused(path, "Failed to connect to the LXD REST API")
 	b.do(post, "machines/"+id+"/", "op", "deploy").object(t)
-	b.await("the deployment to fail", func() bool { m, _ := b.Machine(id); return m.Status == "Failed deployment" })
+	b.passUntil("the deployment has failed", func() bool { m, _ := b.Machine(id); return m.Status == "Failed deployment" })
 	if m, _ := b.Machine(id); m.Power != "error" {
 		t.Errorf("power %s", m.Power)
 	}
@@ -349,7 +350,7 @@ func TestSilentLXDHostHoldsUpNobodyAndEndsWithTheRegion(t *testing.T) {
 		if err := <-host.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the call to the host ended with %v, and not with the region", err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(eventually.Limit):
 		t.Error("the call to the host outlives the region")
 	}
 }

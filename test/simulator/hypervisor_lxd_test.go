@@ -18,7 +18,6 @@ import (
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -116,18 +115,6 @@ func (b *lxdBed) host() (path string) {
 	return "vm-hosts/" + jsonNumber(h["id"]) + "/"
 }
 
-// await advances the region's time by seconds until the condition holds.
-func (b *lxdBed) await(what string, condition func() bool) {
-	b.t.Helper()
-	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		b.pass(time.Second)
-		return condition(), nil
-	})
-	if err != nil {
-		b.t.Fatalf("waiting for %s: %v", what, err)
-	}
-}
-
 // vm is an instance of the project as LXD has it, or nil.
 func (b *lxdBed) vm(name string) *api.Instance {
 	b.t.Helper()
@@ -218,12 +205,12 @@ func TestLXDHostBecomesAMemberOfACluster(t *testing.T) {
 func (b *lxdBed) checkLife(id string) {
 	b.t.Helper()
 	b.do(post, "machines/"+id+"/", "op", "deploy").object(b.t)
-	b.await("Deployed", func() bool { m, _ := b.Machine(id); return m.Status == "Deployed" })
+	b.passUntil("it is Deployed", func() bool { m, _ := b.Machine(id); return m.Status == "Deployed" })
 	if got := b.vm("vm1").StatusCode; got != api.Running {
 		b.t.Errorf("deployed, the VM is %s in LXD", got)
 	}
 	b.do(post, "machines/"+id+"/", "op", "release").object(b.t)
-	b.await("released", func() bool { m, _ := b.Machine(id); return m.Status == "New" && m.Power == "off" })
+	b.passUntil("it is released", func() bool { m, _ := b.Machine(id); return m.Status == "New" && m.Power == "off" })
 	if got := b.vm("vm1").StatusCode; got != api.Stopped {
 		b.t.Errorf("released, the VM is %s in LXD", got)
 	}

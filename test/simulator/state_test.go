@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 func TestStateIsTheSameAfterACleanCycle(t *testing.T) {
@@ -131,7 +133,7 @@ func TestSubscribersGetChangesInOrder(t *testing.T) {
 	b.do(del, "machines/"+id+"/")
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(eventually.Limit):
 		t.Fatal("the deletion was not reported")
 	}
 	want := []string{

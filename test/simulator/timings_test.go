@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // takes returns the region's time until all of these concurrent requests have responses. It advances while a request is
@@ -26,7 +28,7 @@ func (b *bed) takes(requests ...func() (answer, error)) time.Duration {
 			answered <- err
 		}()
 	}
-	look, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
+	look, deadline := time.NewTicker(time.Millisecond), time.After(eventually.Limit)
 	defer look.Stop()
 	for range requests {
 		for waiting := true; waiting; {

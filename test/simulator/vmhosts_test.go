@@ -108,31 +108,13 @@ func TestRefreshWhileAVMIsComposedTakesItOver(t *testing.T) {
 		}
 		answered <- got
 	}()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
-	defer look.Stop()
-	for all := 0; all == 0; all, _ = b.realVMs() {
-		select {
-		case <-look.C:
-			b.pass(time.Second)
-		case <-deadline:
-			t.Fatal("the VM is not made")
-		}
-	}
+	b.passUntil("the VM is made", func() bool { all, _ := b.realVMs(); return all > 0 })
 	b.do(post, "vm-hosts/1/", "op", "refresh").object(t)
 	taken := b.named("half")
 	if taken.Status != "Commissioning" {
 		t.Errorf("the half made VM is %s in MAAS, want Commissioning", taken.Status)
 	}
-	var got answer
-	for got.status == 0 && got.body == "" {
-		select {
-		case got = <-answered:
-		case <-look.C:
-			b.pass(time.Second)
-		case <-deadline:
-			t.Fatal("no answer")
-		}
-	}
+	got := b.passUntilOne(answered)
 	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "already exists") {
 		t.Errorf("the compose responds %d %s, want that the name is taken", got.status, got.body)
 	}
@@ -295,18 +277,7 @@ func TestSlowComposeTimesOutAndMakesTheVM(t *testing.T) {
 		}
 		answered <- got
 	}()
-	var got answer
-	look, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
-	defer look.Stop()
-	for got.status == 0 && got.body == "" {
-		select {
-		case got = <-answered:
-		case <-look.C:
-			b.pass(time.Second)
-		case <-deadline:
-			t.Fatal("no answer")
-		}
-	}
+	got := b.passUntilOne(answered)
 	if got.status != http.StatusServiceUnavailable {
 		t.Errorf("status %d: %s", got.status, got.body)
 	}

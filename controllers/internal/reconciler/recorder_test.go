@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // client-go sends each note once, and none that the API server refuses.
@@ -68,7 +70,7 @@ func TestEventsOfDifferentNotesAreSent(t *testing.T) {
 			if event.Related == nil || event.Related.Name != name || event.Regarding.Name != "cluster" || !utf8.ValidString(event.Note) || len(event.Note) > maxNote {
 				t.Errorf("the event is %+v", event)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(eventually.Limit):
 			t.Fatalf("sent were %q", got)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 func TestAQueueThatStopsLetsAllWorkersGo(t *testing.T) {
@@ -45,7 +47,7 @@ func TestAQueueThatStopsLetsAllWorkersGo(t *testing.T) {
 		go func() { defer close(gone); wait.Wait() }()
 		select {
 		case <-gone:
-		case <-time.After(time.Minute):
+		case <-time.After(eventually.Limit):
 			t.Fatalf("round %d: workers wait for a queue that has stopped", round)
 		}
 		if !q.ShuttingDown() {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,12 +18,13 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/test/audit"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 )
 
 // patience bounds all waiting: some retries are a minute apart.
-const patience = 8 * time.Minute
+const patience = 2 * eventually.Limit
 
 // cluster costs little: machines in the simulated MAAS with the objects of Cluster API, and nothing that runs on them. Errors fail the test.
 type cluster struct {
@@ -85,7 +85,7 @@ func (c *cluster) wait(what string, check func() (bool, string, error)) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
-	if err := sandbox.WaitFor(ctx, what, check); err != nil {
+	if err := eventually.Wait(ctx, what, check); err != nil {
 		c.Fatal(err)
 	}
 }

@@ -9,13 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
-
-// kubernetesTimeout bounds the start of the API server, and the end of a manager that has lost its lease.
-const kubernetesTimeout = 3 * time.Minute
 
 // What MAAS did can't be written down, and the manager loses its lease: the next one finds it.
 func TestTheAPIServerIsAway(t *testing.T) {
@@ -56,21 +54,17 @@ func (w *world) withoutKubernetesAfter(op string, do func()) {
 		if err != nil {
 			w.Fatal(err)
 		}
-	case <-time.After(kubernetesTimeout):
+	case <-time.After(eventually.Limit):
 		w.Fatalf("MAAS was not asked to %s", op)
 	}
 	start := sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), kubernetesTimeout)
-		defer cancel()
-		if err := box.StartKubernetes(ctx); err != nil {
+		if err := box.StartKubernetes(context.WithoutCancel(w.Context())); err != nil {
 			w.Error(err)
 		}
 	})
 	w.Cleanup(start)
 	before := restarts()
-	ctx, cancel := context.WithTimeout(w.Context(), kubernetesTimeout)
-	defer cancel()
-	err := sandbox.WaitFor(ctx, "the manager to end", func() (bool, string, error) {
+	err := eventually.Wait(w.Context(), "the manager to end", func() (bool, string, error) {
 		return restarts() > before, fmt.Sprintf("it was started again %d times", restarts()), nil
 	})
 	if err != nil {

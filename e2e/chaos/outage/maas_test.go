@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -29,7 +30,7 @@ const (
 	noticedAfter, underWay = 3, 16
 	// probeInterval is the shortest time between two tries while MAAS is away.
 	probeInterval = time.Second
-	returnTimeout = 3 * time.Minute
+	returnTimeout = eventually.Limit
 )
 
 // outage is MAAS going away in the middle of things, and coming back.
@@ -169,11 +170,9 @@ func (o *outage) watch() (calls, written int) {
 // last waits until the outage is over. It returns the machines' conditions meanwhile, and how often they changed.
 func (o *outage) last(began time.Time) (says map[string][]string, writes int) {
 	o.Helper()
-	ctx, cancel := context.WithTimeout(o.Context(), 2*o.lasts)
-	defer cancel()
 	says = map[string][]string{}
 	versions, early := map[string]string{}, true
-	err := sandbox.WaitFor(ctx, "the outage to last", func() (bool, string, error) {
+	err := eventually.Wait(o.Context(), "the outage to last", func() (bool, string, error) {
 		passed := time.Since(began)
 		if early && passed > slowestCall {
 			early = false

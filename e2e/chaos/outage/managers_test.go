@@ -3,19 +3,15 @@
 package outage_test
 
 import (
-	"context"
 	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/life"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
-
-// leaderTimeout bounds the time without a leader.
-const leaderTimeout = 3 * time.Minute
 
 // A leader is stopped for longer than its lease, as one that dies: the other manager continues its work. It gives up when it
 // resumes.
@@ -70,10 +66,8 @@ func (w *world) twoManagers() {
 
 // leader waits until a manager leads, and returns it. It may be called from other goroutines.
 func (w *world) leader() (leads kubelet.Container) {
-	ctx, cancel := context.WithTimeout(w.Context(), leaderTimeout)
-	defer cancel()
-	err := sandbox.WaitFor(ctx, "a manager to lead", func() (found bool, _ string, _ error) {
-		leads, found = leader(ctx)
+	err := eventually.Wait(w.Context(), "a manager to lead", func() (found bool, _ string, _ error) {
+		leads, found = leader(w.Context())
 		return found, fmt.Sprintf("%d managers run", len(managers())), nil
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/kubelet"
 )
@@ -14,8 +15,8 @@ import (
 const (
 	// metricsTimeout is long for a manager that lives; and readTimeout is for one that must respond, however slow this
 	// machine is.
-	metricsTimeout = time.Second
-	readTimeout    = time.Minute
+	metricsTimeout = 10 * time.Second
+	readTimeout    = eventually.Limit
 )
 
 // managers are the processes of the sandbox's own release.

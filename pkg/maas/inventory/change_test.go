@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
@@ -70,10 +71,10 @@ func TestAMachineIsPolledSoonAfterACallWasLost(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Settled)
-	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.set("a", maas.StatusDeploying)
 	_, _ = inventory.Change("a", failedChange)
-	eventually(t, "its effect is told", func() bool { return changed.count("a") == 2 })
+	eventually.True(t, "its effect is told", func() bool { return changed.count("a") == 2 })
 }
 
 // counter is a MAAS that has all machines, and counts the lists.

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
 
@@ -137,16 +137,6 @@ func (c *changes) count(id string) int {
 	return n
 }
 
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return done(), nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
-}
-
 const never = time.Hour
 
 func TestManyMachinesAreAskedForTogether(t *testing.T) {
@@ -160,7 +150,7 @@ func TestManyMachinesAreAskedForTogether(t *testing.T) {
 		}
 	}
 	region.mu.Unlock()
-	eventually(t, "all are known", func() bool { return changed.count("m49") == 1 && changed.count("m00") == 1 })
+	eventually.True(t, "all are known", func() bool { return changed.count("m49") == 1 && changed.count("m00") == 1 })
 	if lists := region.lists(); len(lists) > 2 {
 		t.Errorf("%d lists for 50 machines that were asked for at once", len(lists))
 	}
@@ -173,14 +163,14 @@ func TestOnlyChangesAreReported(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeploying)
 	inventory.Observe("a", Changing)
-	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 	looked := len(region.lists())
-	eventually(t, "a is polled again and again", func() bool { return len(region.lists()) > looked+3 })
+	eventually.True(t, "a is polled again and again", func() bool { return len(region.lists()) > looked+3 })
 	if n := changed.count("a"); n != 1 {
 		t.Errorf("%d changes were reported, one happened", n)
 	}
 	region.set("a", maas.StatusDeployed)
-	eventually(t, "the change is reported", func() bool { return changed.count("a") == 2 })
+	eventually.True(t, "the change is reported", func() bool { return changed.count("a") == 2 })
 }
 
 func TestIdleMachinesArePolledSeldomAndTogether(t *testing.T) {
@@ -189,10 +179,10 @@ func TestIdleMachinesArePolledSeldomAndTogether(t *testing.T) {
 		region.set(id, maas.StatusDeployed)
 		inventory.Observe(id, Settled)
 	}
-	eventually(t, "all are known", func() bool { return changed.count("a")+changed.count("b")+changed.count("c") == 3 })
+	eventually.True(t, "all are known", func() bool { return changed.count("a")+changed.count("b")+changed.count("c") == 3 })
 	before := len(region.lists())
 	region.set("b", maas.StatusBroken)
-	eventually(t, "the drift is reported", func() bool { return changed.count("b") == 2 })
+	eventually.True(t, "the drift is reported", func() bool { return changed.count("b") == 2 })
 	for _, ids := range region.lists()[before:] {
 		if len(ids) != 3 {
 			t.Errorf("an idle poll asked for %v, want all machines in one list", ids)
@@ -204,11 +194,11 @@ func TestAMachineThatIsGoneIsReported(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, never)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
-	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.mu.Lock()
 	delete(region.machines, "a")
 	region.mu.Unlock()
-	eventually(t, "a is reported as gone", func() bool { return changed.count("a") == 2 })
+	eventually.True(t, "a is reported as gone", func() bool { return changed.count("a") == 2 })
 	if seen := inventory.Observe("a", Settled); !seen.Known || seen.Machine != nil {
 		t.Errorf("a is %+v, want known and gone", seen)
 	}
@@ -247,7 +237,7 @@ func TestWritesToMachinesThatNobodyObservesAreNotTracked(t *testing.T) {
 	_, _ = inventory.Change("extra", changed(maas.StatusReady))
 	inventory.Observe("a", Changing)
 	before := len(region.lists()) + 1 // One may be under way.
-	eventually(t, "a is polled", func() bool { return len(region.lists()) > before+5 })
+	eventually.True(t, "a is polled", func() bool { return len(region.lists()) > before+5 })
 	for _, ids := range region.lists()[before:] {
 		if slices.Contains(ids, "extra") {
 			t.Fatalf("MAAS was asked for %v, and nobody observes the extra machine", ids)
@@ -259,9 +249,9 @@ func TestTheLastResponseStaysWhileMAASIsDown(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
-	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.setDown(true)
-	eventually(t, "the outage is reported", func() bool { return changed.count("a") == 2 })
+	eventually.True(t, "the outage is reported", func() bool { return changed.count("a") == 2 })
 	if err := inventory.Health(); !errors.Is(err, maas.Unavailable) {
 		t.Errorf("Health is %v, want %s", err, maas.Unavailable)
 	}
@@ -269,18 +259,18 @@ func TestTheLastResponseStaysWhileMAASIsDown(t *testing.T) {
 		t.Errorf("the last response is gone: %+v", seen)
 	}
 	region.setDown(false)
-	eventually(t, "the end of the outage is reported", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+	eventually.True(t, "the end of the outage is reported", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
 }
 
 func TestALostResponseIsNoOutage(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
-	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.fail(1)
-	eventually(t, "a response was lost", func() bool { return region.turnedAway() == 1 })
+	eventually.True(t, "a response was lost", func() bool { return region.turnedAway() == 1 })
 	asked := len(region.lists())
-	eventually(t, "MAAS responds again", func() bool { return len(region.lists()) > asked })
+	eventually.True(t, "MAAS responds again", func() bool { return len(region.lists()) > asked })
 	if n := changed.count("a"); n != 1 || inventory.Health() != nil {
 		t.Errorf("it was reported %d times, and health is %v", n, inventory.Health())
 	}
@@ -304,17 +294,17 @@ func TestListsThatAlwaysFailAreIllHealth(t *testing.T) {
 			inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 			region.set("a", maas.StatusDeployed)
 			inventory.Observe("a", Changing)
-			eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+			eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 			region.answerLists(list)
-			eventually(t, "MAAS counts as unreadable", func() bool {
+			eventually.True(t, "MAAS counts as unreadable", func() bool {
 				if _, err := inventory.Client().ListZones(t.Context()); err != nil {
 					t.Fatalf("what MAAS answers can't be read: %v", err)
 				}
 				return errors.Is(inventory.Health(), maas.Unavailable)
 			})
-			eventually(t, "that is reported", func() bool { return changed.count("a") > 1 })
+			eventually.True(t, "that is reported", func() bool { return changed.count("a") > 1 })
 			region.answerLists(nil)
-			eventually(t, "MAAS counts as readable", func() bool {
+			eventually.True(t, "MAAS counts as readable", func() bool {
 				return inventory.Health() == nil && inventory.Observe("a", Changing).Machine != nil
 			})
 		})
@@ -402,11 +392,11 @@ func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 	inventory, region, changed := start(t, time.Millisecond, 10*time.Millisecond)
 	region.set("a", maas.StatusDeployed)
 	inventory.Observe("a", Changing)
-	eventually(t, "a is known", func() bool { return changed.count("a") == 1 })
+	eventually.True(t, "a is known", func() bool { return changed.count("a") == 1 })
 	region.setDown(true)
-	eventually(t, "no more calls are sent", func() bool { _, open := inventory.Client().NextProbe(); return open })
+	eventually.True(t, "no more calls are sent", func() bool { _, open := inventory.Client().NextProbe(); return open })
 	before := region.turnedAway()
-	eventually(t, "it was tried", func() bool {
+	eventually.True(t, "it was tried", func() bool {
 		if _, err := inventory.Client().ListZones(t.Context()); err == nil {
 			t.Fatal("a MAAS that is down responded")
 		}
@@ -416,7 +406,7 @@ func TestTheInventoryTriesWhetherMAASIsBack(t *testing.T) {
 		t.Errorf("%d calls reached MAAS, want the one that tried", n)
 	}
 	region.setDown(false)
-	eventually(t, "its end is reported to those who wait", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
+	eventually.True(t, "its end is reported to those who wait", func() bool { return changed.count("a") == 3 && inventory.Health() == nil })
 }
 
 func TestTheInventoryProbesMAASAlsoWithNothingToPoll(t *testing.T) {
@@ -429,7 +419,7 @@ func TestTheInventoryProbesMAASAlsoWithNothingToPoll(t *testing.T) {
 		t.Fatal("calls go on")
 	}
 	region.setDown(false)
-	eventually(t, "calls are sent again", func() bool { _, open := inventory.Client().NextProbe(); return !open })
+	eventually.True(t, "calls are sent again", func() bool { _, open := inventory.Client().NextProbe(); return !open })
 }
 
 func TestSharedResponsesAreRequestedOnce(t *testing.T) {
@@ -490,7 +480,7 @@ func TestRegistry(t *testing.T) {
 		t.Error("machines were told about that the other user's inventory observes")
 	}
 	get("y", one) // For example after the CA was renewed: no other machine would be observed before its next reconcile.
-	eventually(t, "the reconcilers know that they have another inventory", func() bool {
+	eventually.True(t, "the reconcilers know that they have another inventory", func() bool {
 		return told.count("a") == 1 && told.count("b") == 1
 	})
 }

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
@@ -150,14 +149,7 @@ func (b *imageHost) remove(vm VM) {
 // eventually repeats what LXD may be too busy for.
 func (b *imageHost) eventually(do func(context.Context) error) {
 	b.t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = do(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		b.t.Fatalf("%v: %v", err, last)
-	}
+	eventually.Succeeds(b.t, "LXD does it", do)
 }
 
 func (b *imageHost) seen(vm VM) lxdhost.State {

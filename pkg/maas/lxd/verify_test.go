@@ -8,11 +8,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -21,13 +19,10 @@ func found(t *testing.T, composer interface {
 	Find(context.Context, VM) (Presence, error)
 }, vm VM) (p Presence, err error) {
 	t.Helper()
-	timedOut := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		p, err = composer.Find(ctx, vm)
-		return p.State != Pending, nil
-	})
-	if timedOut != nil {
-		t.Fatalf("it is never reported: %v", err)
-	}
+	eventually.True(t, "it is reported", func() bool {
+		p, err = composer.Find(t.Context(), vm)
+		return p.State != Pending
+	}, func() any { return err })
 	return p, err
 }
 
@@ -113,12 +108,8 @@ func TestARefreshWaitsForACompose(t *testing.T) {
 		_, err := one.Compose(t.Context(), maas.Unrecorded("a test"), host, VMSpec{Hostname: "new", Resources: Resources{1, 2048, 8}})
 		composed <- err
 	}()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return len(region.sim.VMHosts()[0].VMs) > 0, nil // Half made: MAAS does not know it.
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Half made: MAAS does not know it.
+	eventually.True(t, "the VM is on its host", func() bool { return len(region.sim.VMHosts()[0].VMs) > 0 })
 	if p, err := found(t, other, VM{Hostname: "old", HostRef: HostRef(host)}); err != nil || p.State != Gone {
 		t.Errorf("looking for another VM: %+v, %v", p, err)
 	}

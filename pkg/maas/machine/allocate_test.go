@@ -3,18 +3,16 @@
 package machine
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/ownership"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
@@ -80,12 +78,7 @@ func (p *pool) release(m *maas.Machine) {
 
 func (p *pool) await(what string, done func() bool) {
 	p.t.Helper()
-	err := wait.PollUntilContextTimeout(p.t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-		return done(), nil
-	})
-	if err != nil {
-		p.t.Fatalf("waiting until %s: %v", what, err)
-	}
+	eventually.True(p.t, what, done)
 }
 
 // fail takes a machine, makes it fail while seenBy has it, and gives it back.

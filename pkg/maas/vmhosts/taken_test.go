@@ -7,10 +7,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdnode"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -26,14 +24,8 @@ const (
 func (b *bed) theirs() (host maas.VMHost, vm string) {
 	b.t.Helper()
 	host = b.ensure(node("1")).Host
-	err := wait.PollUntilContextTimeout(b.t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (known bool, err error) {
-		host, err = b.client.GetVMHost(ctx, host.ID)
-		return host.ResourcesKnown() && host.Host.SystemID != "", err
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	vm, err = b.client.Compose(b.t.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
+	host = b.known(host.ID)
+	vm, err := b.client.Compose(b.t.Context(), maas.Unrecorded("a test"), host.ID, maas.ComposeParams{
 		Hostname: "control-plane-0", Cores: 1, Memory: 2048, Storage: "root:8", SkipCommissioning: true, ZoneID: host.Zone.ID, PoolID: host.Pool.ID,
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net/http"
 	"strings"
@@ -17,10 +18,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/vmhosts"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
@@ -125,6 +126,19 @@ func node(n string) vmhosts.Registration {
 	}
 }
 
+// known waits until MAAS knows a VM host's machine and resources.
+func (b *bed) known(id int) (host maas.VMHost) {
+	b.t.Helper()
+	err := eventually.Wait(b.t.Context(), "MAAS to know the VM host", func() (_ bool, _ string, err error) {
+		host, err = b.client.GetVMHost(b.t.Context(), id)
+		return host.ResourcesKnown() && host.Host.SystemID != "", fmt.Sprintf("%+v", host), err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return host
+}
+
 func TestEnsureRegistersOnceAndThenOnlyReads(t *testing.T) {
 	b := newBed(t)
 	created := b.ensure(node("1"))
@@ -138,13 +152,7 @@ func TestEnsureRegistersOnceAndThenOnlyReads(t *testing.T) {
 	if diff := cmp.Diff(maas.VMHostPower{PowerAddress: "10.77.0.11:8443", Project: "maas", Certificate: keys[0].certificate, Key: keys[0].key}, power); diff != "" {
 		t.Errorf("how MAAS reaches it (-want +got):\n%s", diff)
 	}
-	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		h, err := b.client.GetVMHost(ctx, created.Host.ID)
-		return h.ResourcesKnown(), err
-	})
-	if err != nil {
-		t.Fatalf("MAAS never learned the host's resources: %v", err)
-	}
+	b.known(created.Host.ID)
 	before := b.writes()
 	again := b.ensure(node("1"))
 	if again.Created || len(again.Changes) > 0 || again.Host.ID != created.Host.ID || b.writes() != before || len(b.hosts()) != 1 {

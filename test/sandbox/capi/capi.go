@@ -36,6 +36,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -49,7 +50,6 @@ const (
 	clusterRetry = 2 * time.Second
 	clusterQPS   = 20
 	clusterBurst = 30
-	startTimeout = 3 * time.Minute
 )
 
 // Options are the environment of Cluster API.
@@ -143,7 +143,7 @@ func Start(ctx context.Context, options Options) (*Providers, error) {
 		crds = append(crds, m.crds...)
 		webhooks = append(webhooks, m.webhooks...)
 	}
-	install := envtest.CRDInstallOptions{CRDs: crds, Scheme: runtime.NewScheme(), MaxTime: startTimeout}
+	install := envtest.CRDInstallOptions{CRDs: crds, Scheme: runtime.NewScheme(), MaxTime: eventually.Limit}
 	if _, err := envtest.InstallCRDs(options.Config, install); err != nil {
 		return nil, fmt.Errorf("installing Cluster API's CRDs: %w", err)
 	}
@@ -159,7 +159,7 @@ func Start(ctx context.Context, options Options) (*Providers, error) {
 
 // finish waits until the webhooks respond, and only then makes the API server call them.
 func (p *Providers) finish(ctx context.Context, config *rest.Config, providers []provider, webhooks []client.Object, ca []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Limit)
 	defer cancel()
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca)
@@ -245,23 +245,14 @@ func (p *Providers) Stop() error {
 
 // awaitWebhooks waits until they respond, or what serves them has failed.
 func awaitWebhooks(ctx context.Context, port int, trusted *x509.CertPool, failure func() error) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}
-	for {
+	return eventually.Wait(ctx, "a TLS connection", func() (bool, string, error) {
 		connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 		if err == nil {
-			return connection.Close()
+			return true, "", connection.Close()
 		}
-		if failed := failure(); failed != nil {
-			return failed
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
+		return false, err.Error(), failure()
+	})
 }
 
 // writeWebhookCertificate makes the pair that all webhooks serve, and returns the certificate.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/netns"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -81,7 +82,7 @@ func StartExternal(ctx context.Context, options ExternalOptions, externals []Ext
 }
 
 func (e *Externals) start(ctx context.Context, options ExternalOptions, external External) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Limit)
 	defer cancel()
 	temporary := filepath.Join(options.Dir, external.Name)
 	certificates := filepath.Join(temporary, "k8s-webhook-server", "serving-certs")
@@ -179,7 +180,7 @@ func installExternal(ctx context.Context, options ExternalOptions, external Exte
 		return nil, err
 	}
 	install := envtest.CRDInstallOptions{
-		CRDs: rendered.crds, Scheme: runtime.NewScheme(), MaxTime: startTimeout,
+		CRDs: rendered.crds, Scheme: runtime.NewScheme(), MaxTime: eventually.Limit,
 	}
 	if _, err := envtest.InstallCRDs(options.Config, install); err != nil {
 		return nil, fmt.Errorf("installing its CRDs: %w", err)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -28,8 +29,7 @@ import (
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
 const (
-	startTimeout = 3 * time.Minute
-	stopGrace    = 10 * time.Second
+	stopGrace = 10 * time.Second
 	// attempts to start, on a machine that has much else to do.
 	attempts = 3
 )
@@ -116,7 +116,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 		}
 		c.ports = append(c.ports, reserved)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Limit)
 	defer cancel()
 
 	if err := c.writeAuditPolicy(); err != nil {
@@ -184,21 +184,15 @@ func (c *ControlPlane) awaitReady(ctx context.Context, p *process.Process, url s
 	roots.AddCert(c.credentials.ca.cert)
 	direct := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer direct.CloseIdleConnections()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: transport.NewBearerAuthRoundTripper(c.credentials.token, direct)}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if answers(ctx, client, url) {
-			return nil
-		}
+	client := &http.Client{Timeout: time.Minute, Transport: transport.NewBearerAuthRoundTripper(c.credentials.token, direct)}
+	return eventually.Wait(ctx, "a response of "+url, func() (bool, string, error) {
 		select {
 		case <-p.Done():
-			return fmt.Errorf("it ended: %w", p.Err())
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+			return false, "", fmt.Errorf("it ended: %w", p.Err())
+		default:
+			return answers(ctx, client, url), "none", nil
 		}
-	}
+	})
 }
 
 func answers(ctx context.Context, client *http.Client, url string) bool {

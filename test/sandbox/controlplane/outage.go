@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
@@ -32,7 +33,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if len(c.processes) <= apiserver {
 		return fmt.Errorf("starting %s: %w", apiserverName, errNotStarted)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Limit)
 	defer cancel()
 	p, err := process.Start(c.spec(apiserverName, c.apiserverArgs(c.etcd, c.listen)))
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,8 @@ import (
 	inmemoryapi "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/server/api"
 	inmemoryetcd "sigs.k8s.io/cluster-api/test/infrastructure/inmemory/pkg/server/etcd"
 	"sigs.k8s.io/cluster-api/util/certs"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // apiServer is the API server and the etcd member of one control plane. Both are served by one listener on 127.0.0.1:
@@ -59,7 +60,7 @@ func serve(m *member) (*apiServer, error) {
 	s.server = &http.Server{
 		Handler:           s,
 		TLSConfig:         config,
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: eventually.Limit,
 		ErrorLog:          log.New(io.Discard, "", 0), // handshakes that clients give up
 	}
 	go func() {

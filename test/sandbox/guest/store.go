@@ -31,7 +31,7 @@ func (m memory) UpdateStatus(ctx context.Context, object client.Object) error {
 }
 
 // apiTimeout bounds a call of a real API server, which is a process on this machine.
-const apiTimeout = 20 * time.Second
+const apiTimeout = 5 * time.Minute
 
 // realAPI keeps objects in a real API server.
 type realAPI struct{ client client.Client }

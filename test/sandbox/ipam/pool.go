@@ -20,6 +20,8 @@ import (
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // Kind is the pools' kind.
@@ -54,9 +56,6 @@ func addressesOf(pool *unstructured.Unstructured) ([]string, error) {
 	return addresses, nil
 }
 
-// servedWithin is how long the API server may take to serve a new kind.
-const servedWithin = 30 * time.Second
-
 // Install makes the kind of the pools known, and waits until it is served. It may be called more than once, at the same
 // time.
 func Install(ctx context.Context, config *rest.Config) error {
@@ -72,7 +71,7 @@ func Install(ctx context.Context, config *rest.Config) error {
 	err = c.Create(ctx, crd)
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		err = envtest.WaitForCRDs(config, []*apiextensionsv1.CustomResourceDefinition{crd}, envtest.CRDInstallOptions{
-			MaxTime: servedWithin, PollInterval: 100 * time.Millisecond,
+			MaxTime: eventually.Limit, PollInterval: 100 * time.Millisecond,
 		})
 	}
 	if err != nil {

@@ -21,6 +21,9 @@ import (
 // eager is how often a probe that has not succeeded yet is tried; people are waiting.
 const eager = 200 * time.Millisecond
 
+// slowest is how long a probe may take at least, unlike on a node: all of a sandbox shares a busy computer.
+const slowest = time.Minute
+
 // probe asks the probes' URLs until the context ends. The startup probe holds back the others.
 func (c *container) probe(ctx context.Context) {
 	if c.spec.StartupProbe != nil && !c.await(ctx, c.spec.StartupProbe) {
@@ -96,7 +99,7 @@ func (c *container) check(ctx context.Context, probe *corev1.Probe) bool {
 	if err != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, seconds(probe.TimeoutSeconds, 1))
+	ctx, cancel := context.WithTimeout(ctx, max(seconds(probe.TimeoutSeconds, 1), slowest))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -15,10 +15,12 @@ import (
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // CallTimeout bounds each call of a client that Connect returned. LXD's own client would wait for an hour.
-const CallTimeout = 2 * time.Minute
+const CallTimeout = eventually.Limit
 
 // Connect returns a client of the daemon at a unix socket, which has responded to it. The calls of the client end with
 // ctx. One that gets no response within CallTimeout fails with context.DeadlineExceeded, and so does Connect.

@@ -18,7 +18,7 @@ import (
 )
 
 // monitorTimeout bounds the conversation with a QEMU, which responds at once.
-const monitorTimeout = 5 * time.Second
+const monitorTimeout = time.Minute
 
 // endHalfStarted ends what LXD leaves of the VMs that it was starting when it died: QEMUs that never ran, and the
 // helpers that serve their config drives. LXD 5.0 can't start such a VM before ("device or resource busy"), so an

@@ -17,8 +17,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/played"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -26,9 +26,6 @@ import (
 const (
 	defaultBridge = "br0"
 	defaultCard   = "eth0"
-	startTimeout  = 3 * time.Minute
-	// removeTimeout bounds the wait until the kernel releases a pool's loop device.
-	removeTimeout = time.Minute
 	// parent is not os.TempDir(): the shorter LXD_DIR is, the longer may the names of VMs be. The snap's has 24 bytes.
 	parent = "/tmp"
 )
@@ -232,7 +229,7 @@ func (d *Daemon) kill() error {
 func (d *Daemon) Restart(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, eventually.Limit)
 	defer cancel()
 	if err := errors.Join(d.kill(), d.endHalfStarted(ctx)); err != nil {
 		return err
@@ -389,7 +386,7 @@ func (d *Daemon) Stop() error {
 	if d.base == "" {
 		return err
 	}
-	err = errors.Join(err, waitLoopDevices(d.base, removeTimeout))
+	err = errors.Join(err, waitLoopDevices(d.base))
 	if removal := os.RemoveAll(d.base); removal != nil {
 		err = errors.Join(err, fmt.Errorf("removing the directory of LXD: %w", removal))
 	}

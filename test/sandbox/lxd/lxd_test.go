@@ -15,14 +15,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
 )
@@ -189,20 +189,16 @@ func TestDiesWithItsProgram(t *testing.T) {
 // expectNothing waits until no process of a daemon and none of its mounts and loop devices is left.
 func expectNothing(t *testing.T, base string) {
 	t.Helper()
-	var left []string
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		left = running(t, base)
+	err := eventually.Wait(t.Context(), "all of the daemon to go", func() (bool, string, error) {
+		left := running(t, base)
 		mounts, err := os.ReadFile("/proc/self/mounts")
-		if err != nil {
-			return false, err
-		}
 		if bytes.Contains(mounts, []byte(base)) {
 			left = append(left, string(mounts))
 		}
-		return len(left) == 0, nil
+		return len(left) == 0, strings.Join(left, "\n"), err
 	})
 	if err != nil {
-		t.Errorf("left behind: %v: %s", err, left)
+		t.Error(err)
 	}
 }
 

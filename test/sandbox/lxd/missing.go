@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // ErrMissing is returned where real daemons can't run.
@@ -48,7 +49,7 @@ func Missing() error {
 
 // tryNamespaces finds out whether we may make namespaces, which root in a container may not.
 func tryNamespaces() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Limit)
 	defer cancel()
 	try := exec.CommandContext(ctx, "unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "mount", "-t", "sysfs", "sysfs", "/sys")
 	if out, err := try.CombinedOutput(); err != nil {

@@ -15,8 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/netns"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
@@ -94,14 +93,14 @@ func startNode(ctx context.Context, base string, o Options) (*node, error) {
 }
 
 func (n *node) waitUp(ctx context.Context, up string) error {
-	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
+	return eventually.Wait(ctx, "its network", func() (bool, string, error) {
 		select {
 		case <-n.keeper.Done():
-			return false, fmt.Errorf("its first process ended: %w", n.keeper.Err())
+			return false, "", fmt.Errorf("its first process ended: %w", n.keeper.Err())
 		default:
 		}
 		_, err := os.Stat(up)
-		return err == nil, nil
+		return err == nil, fmt.Sprint(err), nil
 	})
 }
 
@@ -148,7 +147,7 @@ func (n *node) stop() error {
 		n.unforward()
 	}
 	err := killChildren(n.keeper.PID())
-	timer := time.NewTimer(removeTimeout)
+	timer := time.NewTimer(eventually.Limit)
 	defer timer.Stop()
 	select {
 	case <-n.keeper.Done():
@@ -188,22 +187,15 @@ func killChildren(pid int) error {
 
 // waitLoopDevices returns when no loop device has its file below a directory: they are removed a moment after their
 // mounts.
-func waitLoopDevices(dir string, timeout time.Duration) error {
-	err := wait.PollUntilContextTimeout(context.Background(), pollInterval, timeout, true, func(context.Context) (bool, error) {
+func waitLoopDevices(dir string) error {
+	return eventually.Wait(context.Background(), "the loop devices of "+dir+" to go", func() (bool, string, error) {
 		files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		if err != nil {
-			return false, err
-		}
 		for _, file := range files {
 			backing, err := os.ReadFile(file) // one of the kernel's
 			if err == nil && strings.HasPrefix(string(backing), dir+"/") {
-				return false, nil
+				return false, string(backing), nil
 			}
 		}
-		return true, nil
+		return true, "", err
 	})
-	if err != nil {
-		return fmt.Errorf("waiting for the loop devices of %s to go: %w", dir, err)
-	}
-	return nil
 }

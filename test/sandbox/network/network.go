@@ -21,8 +21,8 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/port"
 )
 
@@ -123,7 +123,7 @@ func (p *proxy) start() error {
 		_ = listener.Close()
 		return err
 	}
-	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: p, ReadHeaderTimeout: eventually.Limit}
 	p.server = server
 	p.running.Go(func() { _ = server.Serve(listener) })
 	return nil

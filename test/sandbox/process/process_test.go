@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
@@ -125,16 +126,12 @@ func TestDiesWithParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	limit, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for alive(child) {
-		select {
-		case <-limit:
+	t.Cleanup(func() {
+		if t.Failed() {
 			_ = syscall.Kill(child, syscall.SIGKILL)
-			t.Fatalf("process %d outlives its parent", child)
-		case <-tick.C:
 		}
-	}
+	})
+	eventually.True(t, "the process has ended with its parent", func() bool { return !alive(child) })
 }
 
 // alive reports whether a process runs. A zombie, for which its parent did not wait yet, does not.

@@ -22,10 +22,10 @@ func Pause(ctx context.Context, d time.Duration) bool {
 }
 
 // stopTimeout bounds AwaitEnd.
-const stopTimeout = time.Minute
+const stopTimeout = 10 * time.Minute
 
-// AwaitEnd waits until all goroutines of a part of the sandbox have ended. DeadlineExceeded: they have not, after a
-// minute.
+// AwaitEnd waits until all goroutines of a part of the sandbox have ended. DeadlineExceeded: they have not, after ten
+// minutes.
 func AwaitEnd(what string, goroutines *sync.WaitGroup) error {
 	ended := make(chan struct{})
 	go func() {

@@ -132,7 +132,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	if err := os.MkdirAll(stale, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	bin, err := filepath.Abs("../../../bin")
 	if err != nil {

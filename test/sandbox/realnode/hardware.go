@@ -11,6 +11,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/go-logr/logr"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 )
 
@@ -112,7 +113,7 @@ func (h *hardware) wipe(ctx context.Context) error {
 }
 
 // discardTimeout bounds how long it takes to take one machine away. What is left then goes with LXD.
-const discardTimeout = time.Minute
+const discardTimeout = eventually.Limit
 
 // discard takes the machine away.
 func (h *hardware) discard(ctx context.Context) {

@@ -26,6 +26,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/go-logr/logr"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/guest"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -38,7 +39,7 @@ const (
 	bridge        = "br0"
 	// regionPort and rackPort are where MAAS's controllers listen.
 	regionPort, rackPort = 5240, 5248
-	readHeaderTimeout    = 10 * time.Second
+	readHeaderTimeout    = eventually.Limit
 	// poolSize bounds what all disks take; they share what is the same.
 	poolSize = "60GiB"
 )

@@ -10,9 +10,10 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"testing"
-	"time"
 
 	"github.com/canonical/lxd/shared"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // Middleware is put between a client and LXD. It cuts a connection by panicking with http.ErrAbortHandler.
@@ -42,7 +43,7 @@ func NewIdentity(t testing.TB) Identity {
 
 // onwardTimeout is how long LXD may take for a response: the end of a test waits for all of them, also of callers that are
 // gone. It is longer than any caller waits.
-const onwardTimeout = 5 * time.Minute
+const onwardTimeout = eventually.Limit
 
 // StartProxy runs a proxy with an identity until the test ends. LXD is at an address of onward, which has the client
 // certificate.

@@ -15,7 +15,7 @@ import (
 )
 
 // writeTimeout bounds how long a client may take for an event.
-const writeTimeout = 10 * time.Second
+const writeTimeout = 5 * time.Minute
 
 // follow leads LXD's events to a client, and those of the proxy's own operations.
 func (p *Proxy) follow(w http.ResponseWriter, r *http.Request, who client) {

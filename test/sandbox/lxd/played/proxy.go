@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 )
 
 // Options of Start.
@@ -88,7 +90,7 @@ func Start(o Options, store *Store) (*Proxy, error) {
 		if socket == p.secure {
 			listener = tls.NewListener(unix, config)
 		}
-		server := &http.Server{Handler: p, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+		server := &http.Server{Handler: p, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: eventually.Limit}
 		p.servers = append(p.servers, server)
 		p.serving.Go(func() { _ = server.Serve(listener) })
 	}
