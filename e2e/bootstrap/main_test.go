@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	for _, provider := range providers {
 		if provider.Built() == nil {
 			os.Exit(life.Main(m, sandbox.Options{
-				LXD: sandbox.LXDOff, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Lease: 20 * time.Second,
+				LXD: sandbox.LXDOff, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 				Eager: true, Values: map[string]any{"evacuation": map[string]any{"enabled": true}},
 			}, &box))
 		}

@@ -12,7 +12,7 @@ import (
 const (
 	// rolledBackFor is how long at least is watched what a later version of the manager has recorded, before the next one
 	// comes.
-	rolledBackFor = 40 * time.Second
+	rolledBackFor = time.Minute
 	rolledBackSee = time.Second
 	// settlesBetween is how many times a manager may wait for the effect of an earlier call before it dies: one that always
 	// dies before the time is over, waits until the record itself is too old. A call that switches power takes four, and

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	// MAAS's durations and changing managers don't matter here: calls are counted.
 	options := sandbox.Options{
-		Region: region, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
+		Region: region, TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true,
 	}
 	os.Exit(life.Main(m, options, &box))
 }

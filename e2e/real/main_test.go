@@ -44,7 +44,7 @@ func settings() (sandbox.Options, error) {
 		"names": []any{"data-1"}, "zone": "zone-b", "pool": "capi", "cores": 8, "memory": 16384, "disks": []any{100, 400}, "tags": []any{dataTag},
 	})
 	return sandbox.Options{
-		Region: region, TimeScale: timeScale, RealNodes: true, RealHosts: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true, Lease: 20 * time.Second,
+		Region: region, TimeScale: timeScale, RealNodes: true, RealHosts: true, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second, Eager: true,
 		NoDeprecated: true, Values: map[string]any{
 			"evacuation":     map[string]any{"enabled": true},
 			"lxdInitializer": map[string]any{"image": charts.Image(realnode.InitializerImage)},

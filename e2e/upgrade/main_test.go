@@ -85,7 +85,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	return life.Main(m, sandbox.Options{
-		Region: region, MAASVersion: ways[0][0], Seed: attack.seed, LXD: sandbox.LXDOff, Eager: true, Lease: 20 * time.Second,
+		Region: region, MAASVersion: ways[0][0], Seed: attack.seed, LXD: sandbox.LXDOff, Eager: true,
 		TimeScale: timeScale, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
 			"--settle-time=" + settleTime.String(), "--power-settle-time=0", "--poll-lxd-hosts=2s",

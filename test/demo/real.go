@@ -8,16 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 const (
 	// realTimeout is enough on two processors that others use, too.
-	realTimeout  = 20 * time.Minute
-	greetTimeout = 5 * time.Minute
-	// realLease lets the manager keep its lease while kubeadm takes all processors.
-	realLease = 20 * time.Second
+	realTimeout  = 40 * time.Minute
+	greetTimeout = eventually.Limit
 )
 
 // missing returns what this computer lacks for what the flags ask for.

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/ledger"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
@@ -32,9 +33,9 @@ const (
 	resourcePool  = "capi"
 	vmImage       = "u-2204-k8s-1.35"
 
-	applyTimeout  = time.Minute
-	createTimeout = 8 * time.Minute
-	deleteTimeout = 4 * time.Minute
+	applyTimeout  = eventually.Limit
+	createTimeout = 2 * eventually.Limit
+	deleteTimeout = eventually.Limit
 )
 
 // options are the flags.
@@ -46,14 +47,10 @@ type options struct {
 
 // settings are those of a sandbox that the flags ask for.
 func (o options) settings(steps *steps, parts sandbox.Parts) sandbox.Options {
-	settings := sandbox.Options{
+	return sandbox.Options{
 		Parts: parts, MAASVersion: o.maasVersion, TimeScale: o.timeScale, KeepFiles: o.keep, Progress: steps.begin, RealNodes: o.real,
 		Outside: true,
 	}
-	if o.real {
-		settings.Lease = realLease
-	}
-	return settings
 }
 
 // direct reports whether MAAS has no VM hosts, and VMs are LXD's alone.

@@ -43,7 +43,7 @@ type Options struct {
 	// PollActive and PollIdle are how often the manager asks MAAS. Default: 1 s and 5 s.
 	PollActive, PollIdle time.Duration
 	// Lease is how long a killed manager delays its successor; a manager that gets no response for three quarters of it
-	// ends. Default: 4 s, which is short on a busy computer: a test that counts calls and kills no manager needs more.
+	// ends. Default: 20 s, which a busy computer needs: with less, a test must hold when its manager ends by itself.
 	Lease time.Duration
 	// Eager makes Cluster API reconcile an object whenever it changed, as with its feature gate ReconcilerRateLimiting
 	// switched off. By default it does so once in a second, which takes most of a cluster's life.
@@ -81,7 +81,7 @@ const (
 	defaultTimeScale  = 60
 	defaultPollActive = time.Second
 	defaultPollIdle   = 5 * time.Second
-	defaultLease      = 4 * time.Second
+	defaultLease      = 20 * time.Second
 )
 
 func (o *Options) setDefaults() {

@@ -40,7 +40,7 @@ var (
 // commissioning is how long MAAS commissions a machine, before the sandbox divides it by its TimeScale.
 const commissioning = 30 * time.Minute
 
-// lease is how long a manager waits for the lease of one that died.
+// lease is how long a manager waits for the lease of one that died. It dies hundreds of times, and may end by itself.
 const lease = 10 * time.Second
 
 // attack is the attack of this package's test.
@@ -72,7 +72,7 @@ func run(m *testing.M) (code int, err error) {
 			return 1, err
 		}
 	}
-	return life.Main(m, options, &box), nil
+	return life.Main(m, options, &box, "a busy API server lets a short lease end"), nil
 }
 
 // replay is the command that does the same again.

@@ -29,8 +29,6 @@ func TestMain(m *testing.M) {
 			"diagnostics": map[string]any{"insecure": true},
 			"manager": map[string]any{"extraArgs": []any{
 				"--settle-time=10s", "--power-settle-time=0",
-				// A leader that is silent is not waited for for long.
-				"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
 			}},
 		},
 	}, &box, "a leader that can't renew its lease ends"))
