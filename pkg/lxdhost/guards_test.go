@@ -188,7 +188,7 @@ func TestACloneThatTakesLongSendsNothingTooLate(t *testing.T) {
 	b := newBed(t)
 	s, seen := withDisk("vm"), b.seen()
 	for name, failed := range map[string]bool{"LXD makes it": false, "LXD fails": true} {
-		s.SendBefore = time.Now().Add(5 * time.Second)
+		s.SendBefore = time.Now().Add(15 * time.Second)
 		b.between.set(func(lxd http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if !isWait(r) {

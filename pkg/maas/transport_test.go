@@ -194,10 +194,16 @@ func TestWhatWasSentInTimeMayTakeLonger(t *testing.T) {
 	if err := client.DeleteMachine(t.Context(), Unrecorded("a test"), "abc123"); err != nil { // There is a connection from here on.
 		t.Fatal(err)
 	}
-	at := time.Now().Add(500 * time.Millisecond)
-	_, err := client.AllocateMachine(t.Context(), permit.Before(at, nil), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
-	if err != nil {
-		t.Errorf("it was sent in time: %v", err)
+	for within := 500 * time.Millisecond; ; within *= 2 {
+		at := time.Now().Add(within)
+		_, err := client.AllocateMachine(t.Context(), permit.Before(at, nil), AllocateParams{Comment: at.Format(time.RFC3339Nano)})
+		if errors.Is(err, guard.ErrTooLate) && NotSent(err) && within < time.Minute { // The computer was too busy to send it.
+			continue
+		}
+		if err != nil {
+			t.Errorf("it was sent in time: %v", err)
+		}
+		return
 	}
 }
 
