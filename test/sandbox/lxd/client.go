@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"time"
@@ -32,12 +33,37 @@ func Connect(ctx context.Context, socket string) (lxdclient.InstanceServer, erro
 
 func connect(ctx context.Context, socket string, timeout time.Duration) (lxdclient.InstanceServer, error) {
 	args := &lxdclient.ConnectionArgs{HTTPClient: &http.Client{Timeout: timeout},
-		TransportWrapper: func(t *http.Transport) lxdclient.HTTPTransporter { return finisher{t} }}
+		TransportWrapper: func(t *http.Transport) lxdclient.HTTPTransporter { return finisher{endingWith(ctx, t)} }}
 	client, err := lxdclient.ConnectLXDUnixWithContext(ctx, socket, args)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the LXD at %s: %w", socket, err)
 	}
 	return client, nil
+}
+
+// endingWith ends the connections of a transport with ctx. LXD's own client keeps that of an operation's events for a
+// minute, also when it is disconnected, and LXD writes each event to all that there are.
+func endingWith(ctx context.Context, t *http.Transport) *http.Transport {
+	dial := t.DialContext
+	t.DialContext = func(dialing context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(dialing, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return ending{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}, nil
+	}
+	return t
+}
+
+// ending is a connection that ends with a context; forget ends the wait for that.
+type ending struct {
+	net.Conn
+	forget func() bool
+}
+
+func (e ending) Close() error {
+	e.forget()
+	return e.Conn.Close()
 }
 
 // Finish waits until LXD has finished the operation of a call. LXD's client takes one that was cancelled for a success.
