@@ -23,7 +23,8 @@ import (
 const pollInterval = 10 * time.Millisecond
 
 // nodeScript makes a node of fresh namespaces and keeps them. A new sysfs shows the node's own network devices, but not
-// the cgroups, which are moved over from the old one. The bridge's port makes it look as if a network were behind it;
+// the cgroups, which are moved over from the old one. Nor does it show the blocks of the memory, one file for each 128 MiB:
+// LXD reads them all whenever it is asked for its resources, and without them what /proc says. The bridge's port makes it look as if a network were behind it;
 // that network, like those of pods, is in another namespace. The shell is the first process of its namespace: it waits
 // for all others.
 const nodeScript = `set -eu
@@ -31,6 +32,7 @@ unshare --net sh -c 'echo $$ >"$BASE/outside.new"; mv "$BASE/outside.new" "$BASE
 mount --rbind /sys/fs/cgroup "$BASE/cgroup"
 mount -t sysfs sysfs /sys
 mount --move "$BASE/cgroup" /sys/fs/cgroup
+[ ! -d /sys/devices/system/memory ] || mount -t tmpfs tmpfs /sys/devices/system/memory
 ip link set lo up
 while [ ! -e "$BASE/outside" ]; do sleep 0.02; done
 ip link add "$CARD" ${MAC:+address "$MAC"} type veth peer name "$CARD" netns "$(cat "$BASE/outside")"
