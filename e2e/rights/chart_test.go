@@ -99,7 +99,7 @@ func start(t *testing.T) *sandbox.Sandbox {
 		// MAAS's durations don't matter here.
 		TimeScale: 300, PollActive: 500 * time.Millisecond, PollIdle: 3 * time.Second,
 		Values: map[string]any{"manager": map[string]any{"extraArgs": []any{
-			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=11s", "--leader-elect-retry-period=500ms",
+			"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=15s", "--leader-elect-retry-period=500ms",
 			"--workload-connect-retry=1s", "--settle-time=2s", "--power-settle-time=0", "--orphan-audit-interval=2s", "--poll-lxd-hosts=1s",
 		}}},
 	})
