@@ -516,7 +516,7 @@ func imagesOf(t *testing.T, cluster *clusterv1.Cluster) (images []string) {
 // Manifests of the old provider are converted, tried and applied as its page says. What an old management cluster
 // exports is of kinds and fields that both providers have: its own schemas can't be served beside ours.
 func TestMigratingDocument(t *testing.T) {
-	serveDeprecated(t)
+	t.Parallel()
 	namespace := newNamespace(t)
 	shell := reads(t, "docs/migrating.md", namespace)
 	shell.Rename("my-namespace", namespace)

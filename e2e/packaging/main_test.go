@@ -74,9 +74,7 @@ func runWithManagementCluster(ctx context.Context, m *testing.M) (code int, err 
 		return 0, err
 	}
 
-	providers, err := capi.Start(ctx, capi.Options{
-		Config: plane.RESTConfig(), ModuleDir: sources, Dir: webhooks, Logger: logr.Discard(), TopologyOnly: true, NoDeprecated: true,
-	})
+	providers, err := capi.Start(ctx, capi.Options{Config: plane.RESTConfig(), ModuleDir: sources, Dir: webhooks, Logger: logr.Discard(), TopologyOnly: true})
 	if err != nil {
 		return 0, fmt.Errorf("starting Cluster API: %w", err)
 	}
