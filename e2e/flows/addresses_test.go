@@ -118,6 +118,7 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 	}
 
 	old := names(l.Machines(), util.IsControlPlaneMachine)
+	rolledOnce := l.Rolls(3)
 	l.Change(func(cluster *clusterv1.Cluster) {
 		raw, err := json.Marshal(newImage)
 		if err != nil {
@@ -133,6 +134,7 @@ func TestIPAMPoolsAndRollout(t *testing.T) {
 		return done, fmt.Sprint(now), nil
 	})
 	l.Available(5)
+	rolledOnce()
 	controlPlanes, _ = l.MaasMachines()
 	for _, m := range l.Held(controlPlanes) {
 		if m.Image != "custom/"+newImage || m.VMHost == "" {

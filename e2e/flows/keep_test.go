@@ -58,6 +58,7 @@ func TestAFullRackIsUpgradedAmongThieves(t *testing.T) {
 	before := serversOf(controlPlanes)
 
 	thief := begin(l)
+	rolledOnce := l.Rolls(servers)
 	upgrade(l, "KubeadmControlPlane", "rack-control-plane", "spec", "machineTemplate", "spec", "infrastructureRef", "name")
 	upgrade(l, "MachineDeployment", "rack-md-0", "spec", "template", "spec", "infrastructureRef", "name")
 	l.Wait("all machines to have the new image", func() (bool, string, error) {
@@ -68,6 +69,7 @@ func TestAFullRackIsUpgradedAmongThieves(t *testing.T) {
 	})
 	lost := thief.end()
 	l.Available(servers)
+	rolledOnce()
 	if got := serversOf(slices.Concat(controlPlanes, workers)); got.Len() != servers {
 		t.Errorf("the cluster has the servers %v, want all", sets.List(got))
 	}
