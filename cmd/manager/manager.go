@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +31,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/objectmetrics"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/orphanaudit"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
+	"github.com/capmaas/cluster-api-provider-maas/internal/nodes"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -143,14 +143,11 @@ func makeLean(options *cache.Options) {
 	}
 }
 
-// lean drops the parts of a cached object that nothing here reads: most of a Node is its images. An object that is
-// already lean may be in the cache, and is not written to (kubernetes/kubernetes#124337).
+// lean drops the parts of a cached object that nothing here reads. An object that is already lean may be in the cache,
+// and is not written to (kubernetes/kubernetes#124337).
 func lean(in any) (any, error) {
 	if object, ok := in.(client.Object); ok && object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
-	}
-	if node, ok := in.(*corev1.Node); ok && node.Status.Images != nil {
-		node.Status.Images = nil
 	}
 	return in, nil
 }
@@ -197,16 +194,15 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 	if err != nil {
 		return nil, fmt.Errorf("making the client for kubeconfig Secrets: %w", err)
 	}
-	workloads := setup.ClusterCacheCacheOptions()
-	workloads.DefaultTransform = lean
-	cache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
+	connections, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     kubeconfigs{secrets},
 		WatchFilterValue: opts.reconcile.WatchFilter,
 		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
 			ref := cluster.Spec.InfrastructureRef
 			return ref.Kind == "MaasCluster" && ref.APIGroup == infrav1.GroupVersion.Group
 		},
-		Cache:  workloads,
+		// No index: it would begin to watch. What is read of Nodes is in nodes.Cache; nothing else is read from a cache.
+		Cache:  clustercache.CacheOptions{DefaultTransform: lean},
 		Client: setup.ClusterCacheClientOptions(controllerName, workloadQPS, workloadBurst),
 	}, controller.Options{MaxConcurrentReconciles: clusterCacheConcurrency})
 	if err != nil {
@@ -214,10 +210,14 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 	}
 	// The default of 30 s would make the first Node of each cluster wait that much longer for its provider ID. There is
 	// no option.
-	tunable, ok := cache.(interface{ SetConnectionCreationRetryInterval(time.Duration) })
+	tunable, ok := connections.(interface{ SetConnectionCreationRetryInterval(time.Duration) })
 	if !ok {
 		return nil, errors.New("setting up the cluster cache: its retry interval can't be set in this version of Cluster API")
 	}
 	tunable.SetConnectionCreationRetryInterval(opts.connectRetry)
-	return cache, nil
+	workloads := nodes.New(connections, mgr.GetScheme())
+	if err := mgr.Add(workloads); err != nil {
+		return nil, fmt.Errorf("adding the cache of Nodes: %w", err)
+	}
+	return workloads, nil
 }

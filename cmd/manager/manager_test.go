@@ -114,10 +114,6 @@ func TestAKindThatCannotBeReadIsCounted(t *testing.T) {
 func TestWhatNobodyReadsIsNotCached(t *testing.T) {
 	fields := []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	for _, test := range []struct{ in, want any }{
-		{
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ManagedFields: fields}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{SizeBytes: 1}}, Phase: "p"}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Phase: "p"}},
-		},
 		{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "m", ManagedFields: fields}}, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "m"}}},
 		{toolscache.DeletedFinalStateUnknown{Key: "k"}, toolscache.DeletedFinalStateUnknown{Key: "k"}},
 	} {
