@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -146,10 +148,39 @@ func makeLean(options *cache.Options) {
 // lean drops the parts of a cached object that nothing here reads. An object that is already lean may be in the cache,
 // and is not written to (kubernetes/kubernetes#124337).
 func lean(in any) (any, error) {
-	if object, ok := in.(client.Object); ok && object.GetManagedFields() != nil {
+	object, ok := in.(client.Object)
+	if !ok {
+		return in, nil
+	}
+	if object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
 	}
+	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
+		annotations = maps.Clone(annotations)
+		delete(annotations, corev1.LastAppliedConfigAnnotation)
+		object.SetAnnotations(annotations)
+	}
+	switch o := in.(type) {
+	case *metav1.PartialObjectMetadata: // of a Secret: which one it is, and whether it changed
+		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identity(o.ObjectMeta)}, nil
+	case *corev1.Secret:
+		return &corev1.Secret{ObjectMeta: identity(o.ObjectMeta), Type: o.Type, Data: o.Data}, nil
+	case *clusterv1.Cluster:
+		if o.Status.Deprecated != nil {
+			o.Status.Deprecated = nil
+		}
+	case *clusterv1.Machine:
+		if o.Status.Deprecated != nil {
+			o.Status.Deprecated = nil
+		}
+	}
 	return in, nil
+}
+
+// identity returns what says which object it is, and whether it changed.
+func identity(meta metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID,
+		ResourceVersion: meta.ResourceVersion, DeletionTimestamp: meta.DeletionTimestamp}
 }
 
 func addChecks(mgr ctrl.Manager) error {

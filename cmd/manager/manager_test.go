@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/core/setup"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,9 +113,30 @@ func TestAKindThatCannotBeReadIsCounted(t *testing.T) {
 }
 
 func TestWhatNobodyReadsIsNotCached(t *testing.T) {
-	fields := []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	now := metav1.NewTime(time.Unix(1, 0))
+	of := func() metav1.ObjectMeta {
+		return metav1.ObjectMeta{
+			Namespace: "n", Name: "m", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, Finalizers: []string{"f"},
+			Labels: map[string]string{"l": "v"}, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "a": "v"},
+			OwnerReferences: []metav1.OwnerReference{{Name: "o"}}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+		}
+	}
+	kept, id := of(), metav1.ObjectMeta{Namespace: "n", Name: "m", UID: "u", ResourceVersion: "1", DeletionTimestamp: &now}
+	kept.ManagedFields, kept.Annotations = nil, map[string]string{"a": "v"}
+	spec := clusterv1.MachineSpec{ClusterName: "c"}
+	status := clusterv1.MachineStatus{Phase: "Running", Conditions: []metav1.Condition{{Type: "Ready"}}}
+	old := status
+	old.Deprecated = &clusterv1.MachineDeprecatedStatus{}
+	data, image := map[string][]byte{"value": []byte("kubeconfig")}, infrav1.MaasMachineSpec{Image: "i"}
 	for _, test := range []struct{ in, want any }{
-		{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "m", ManagedFields: fields}}, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "m"}}},
+		{&metav1.PartialObjectMetadata{ObjectMeta: of()}, &metav1.PartialObjectMetadata{ObjectMeta: id}},
+		{&corev1.Secret{ObjectMeta: of(), Type: "t", Data: data}, &corev1.Secret{ObjectMeta: id, Type: "t", Data: data}},
+		{&infrav1.MaasMachine{ObjectMeta: of(), Spec: image}, &infrav1.MaasMachine{ObjectMeta: kept, Spec: image}},
+		{&clusterv1.Machine{ObjectMeta: of(), Spec: spec, Status: old}, &clusterv1.Machine{ObjectMeta: kept, Spec: spec, Status: status}},
+		{
+			&clusterv1.Cluster{ObjectMeta: of(), Status: clusterv1.ClusterStatus{Phase: "p", Deprecated: &clusterv1.ClusterDeprecatedStatus{}}},
+			&clusterv1.Cluster{ObjectMeta: kept, Status: clusterv1.ClusterStatus{Phase: "p"}},
+		},
 		{toolscache.DeletedFinalStateUnknown{Key: "k"}, toolscache.DeletedFinalStateUnknown{Key: "k"}},
 	} {
 		got, err := lean(test.in)
@@ -145,13 +167,13 @@ func TestNothingInTheCacheHasManagedFields(t *testing.T) {
 	for kind, transform := range transforms {
 		of := metav1.ObjectMeta{Name: "c1-etcd", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
 		for _, in := range []client.Object{&metav1.PartialObjectMetadata{ObjectMeta: of}, &corev1.Secret{ObjectMeta: of}} {
-			if _, err := transform(in); err != nil || in.GetManagedFields() != nil {
+			if out, err := transform(in); err != nil || out.(client.Object).GetManagedFields() != nil {
 				t.Errorf("the transform of %s leaves a %T its managedFields (%v)", kind, in, err)
 			}
 		}
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "c1-etcd"}, Data: map[string][]byte{"tls.key": nil}}
-	if _, err := transforms["*v1.Secret"](secret); err != nil || secret.Data != nil {
+	if out, err := transforms["*v1.Secret"](secret); err != nil || out.(*corev1.Secret).Data != nil {
 		t.Errorf("the data of Secret %s stay in the cache (%v)", secret.Name, err)
 	}
 }
