@@ -22,7 +22,13 @@ type queue struct {
 	workers int
 	stopped atomic.Bool
 	waiting sync.RWMutex // read-locked by each worker that waits for a request
+	// next has the workers that wait for the next requests. The others wait to be among them, which takes no more than
+	// half of the memory: most never have anything to do.
+	next chan struct{}
 }
+
+// maxNext is how many workers wait for the next requests.
+const maxNext = 10
 
 type (
 	rateLimiter = workqueue.TypedRateLimiter[reconcile.Request]
@@ -32,7 +38,7 @@ type (
 // newQueue returns a constructor of queues for this number of workers.
 func newQueue(workers int) func(string, rateLimiter) requests {
 	return func(name string, limiter rateLimiter) requests {
-		return &queue{workers: workers, PriorityQueue: priorityqueue.New(name,
+		return &queue{workers: workers, next: make(chan struct{}, maxNext), PriorityQueue: priorityqueue.New(name,
 			func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })}
 	}
 }
@@ -41,6 +47,8 @@ func newQueue(workers int) func(string, rateLimiter) requests {
 func (q *queue) GetWithPriority() (reconcile.Request, int, bool) {
 	q.waiting.RLock()
 	defer q.waiting.RUnlock()
+	q.next <- struct{}{}
+	defer func() { <-q.next }()
 	if q.stopped.Load() {
 		return reconcile.Request{}, 0, true
 	}
