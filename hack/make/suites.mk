@@ -51,7 +51,7 @@ model: ## Explore the models of the protocol to the end (spin and gcc; FULL=1, M
 figures: tools-test build ## Measure what machines cost, beside the allowed ranges of test/figures.
 	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
 	CAPMAAS_BUILT=1 CAPMAAS_FIGURES=$$out $(GO_TEST) -count=1 -run 'TestFigures|TestIdle|TestMemory|TestWork' \
-		./controllers ./controllers/maasmachine ./pkg/maas/inventory ./pkg/maas/lxd; sort "$$out"
+		./controllers ./controllers/maasmachine ./internal/nodes ./pkg/maas/inventory ./pkg/maas/lxd; sort "$$out"
 
 .PHONY: test-value
 test-value: ## Tell what each test alone reaches and finds (PKG=./pkg/maas/record; VALUE_ARGS=-every=5: fewer mutants).

@@ -3,6 +3,7 @@
 package nodes
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -33,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 )
 
 var cluster = client.ObjectKey{Namespace: "tenant", Name: "c"}
@@ -355,4 +359,42 @@ func TestEventsAreDecoded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a manager keeps of 100 Nodes is what the range says, however large they are.
+func TestMemoryOfAHundredNodes(t *testing.T) {
+	var events bytes.Buffer
+	for i := range 100 {
+		node := wholeNode()
+		node.Name, node.UID = fmt.Sprintf("node-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
+		for image := range 30 {
+			names := []string{fmt.Sprintf("registry.example.com/some/where/image-%d", image)}
+			node.Status.Images = append(node.Status.Images, corev1.ContainerImage{Names: names})
+		}
+		event := metav1.WatchEvent{Type: string(watch.Added), Object: runtime.RawExtension{Object: node}}
+		if err := json.NewEncoder(&events).Encode(event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := newView(t.Context(), &rest.Config{})
+	follow := func() {
+		d := &decoder{body: io.NopCloser(bytes.NewReader(events.Bytes())), left: strings.NewReader("")}
+		for _, object, err := d.Decode(); err == nil; _, object, err = d.Decode() {
+			if err := v.Update(object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	follow() // What is kept for all Nodes is there by now.
+	for name := range v.nodes {
+		v.nodes[name] = nil
+	}
+	before := figures.Heap()
+	follow()
+	if len(v.nodes) != 100 {
+		t.Fatalf("there are %d Nodes", len(v.nodes))
+	}
+	figures.Check(t, "100 Nodes of workload clusters", "kilobytes", (figures.Heap()-before)/1000)
+	goruntime.KeepAlive(v)
+	goruntime.KeepAlive(&events)
 }

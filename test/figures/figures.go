@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -46,4 +47,13 @@ func Check(t testing.TB, subject, figure string, got int) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Heap returns how many bytes are in use.
+func Heap() int {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc)
 }

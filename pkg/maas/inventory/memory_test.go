@@ -36,20 +36,11 @@ func TestMemoryOfAHundredMachines(t *testing.T) {
 		}
 		return len(machines)
 	}
-	before := heap()
+	before := figures.Heap()
 	if n := follow(); n != 100 {
 		t.Fatalf("MAAS has %d machines", n)
 	}
 	follow() // What the simulator, the server and the client keep is there by now; the machines replace the former ones.
-	figures.Check(t, "100 machines in the inventory", "kilobytes", (heap()-before)/1000)
+	figures.Check(t, "100 machines in the inventory", "kilobytes", (figures.Heap()-before)/1000)
 	runtime.KeepAlive(inventory)
-}
-
-// heap is how many bytes are in use.
-func heap() int {
-	var stats runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&stats)
-	return int(stats.HeapAlloc)
 }
