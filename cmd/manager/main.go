@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -16,6 +17,10 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/logging"
 )
+
+// gcPercent is how much garbage the heap may have before it is collected, in percent of what is in use. The manager
+// keeps much and makes little garbage: with Go's default of 100, half of its memory would be garbage.
+const gcPercent = 50
 
 // version is set when the binary is built.
 var version = "dev"
@@ -46,6 +51,9 @@ func main() {
 	}
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	if _, given := os.LookupEnv("GOGC"); !given {
+		debug.SetGCPercent(gcPercent)
+	}
 
 	ctx := logr.NewContext(ctrl.SetupSignalHandler(), log)
 	if err := run(ctx, opts); err != nil {
