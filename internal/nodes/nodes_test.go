@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 )
 
@@ -299,13 +300,17 @@ func TestNodesAreThoseOfTheConnection(t *testing.T) {
 	}
 }
 
-// A read ends if the cluster lists nothing.
+// A read ends if the cluster lists nothing, and holds no worker until then.
 func TestAReadDoesNotWaitForever(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+	idle, resumed := 0, 0
+	ctx, cancel := context.WithCancel(guard.WithIdle(t.Context(), func() func() { idle++; return func() { resumed++ } }))
 	cancel()
 	of := nodeClient{view: newView(t.Context(), &rest.Config{})}
 	if err := of.Get(ctx, client.ObjectKey{Name: "n"}, &corev1.Node{}); !apierrors.IsTimeout(err) {
 		t.Errorf("reading a Node: %v", err)
+	}
+	if idle != 1 || resumed != 1 {
+		t.Errorf("the worker was given away %d times, and taken back %d times", idle, resumed)
 	}
 	of.view.stop()
 	if err := of.List(t.Context(), &corev1.NodeList{}); !apierrors.IsTimeout(err) {

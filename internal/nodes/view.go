@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 )
 
 // syncTimeout is how long a read waits for the first list.
@@ -231,8 +233,14 @@ type nodeClient struct {
 	view *view
 }
 
-// sync waits for the first list.
+// sync waits for the first list. Meanwhile the caller's worker is free for others: a cluster that responds may still
+// never list its Nodes.
 func (c nodeClient) sync(ctx context.Context) error {
+	if toolscache.IsDone(registration{c.view}) {
+		return nil
+	}
+	guard.At(ctx, guard.ServerAt(c.view.config.Host, c.view.config.CAData))
+	defer guard.Idle(ctx)()
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	if !c.view.WaitForCacheSync(ctx) {
