@@ -11,9 +11,11 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 )
 
-// What is kept of a Node's labels, annotations and conditions.
+// Labels are the provider's, of which it sets those that a machine has.
+var Labels = []string{corev1.LabelTopologyZone, infrav1.ResourcePoolLabel, infrav1.HostLabel}
+
+// What else is kept of a Node's annotations and conditions.
 var (
-	labels      = []string{corev1.LabelTopologyZone, infrav1.ResourcePoolLabel, infrav1.HostLabel}
 	annotations = []string{infrav1.LXDKeysAnnotation}
 	conditions  = []corev1.NodeConditionType{corev1.NodeReady, infrav1.LXDHostReadyNodeCondition}
 )
@@ -26,7 +28,7 @@ func lean(node *corev1.Node) *corev1.Node {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
 			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
 			Finalizers: node.Finalizers,
-			Labels:     those(node.Labels, labels), Annotations: those(node.Annotations, annotations),
+			Labels:     those(node.Labels, Labels), Annotations: those(node.Annotations, annotations),
 		},
 		Spec: corev1.NodeSpec{ProviderID: node.Spec.ProviderID},
 	}

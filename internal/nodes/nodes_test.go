@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -37,6 +36,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/figures"
 )
 
@@ -221,15 +221,6 @@ func (a *nodeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
-		return is(), nil
-	}); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
 // Nodes are read as the cluster has them, over each connection anew; what watches over one that has ended does not stay.
 func TestNodesAreThoseOfTheConnection(t *testing.T) {
 	api := &nodeAPI{events: make(chan any), watchers: make(chan context.Context, 9)}
@@ -272,7 +263,7 @@ func TestNodesAreThoseOfTheConnection(t *testing.T) {
 	} {
 		api.events <- event
 	}
-	eventually(t, "the handler is told", func() bool {
+	eventually.True(t, "the handler is told", func() bool {
 		return reflect.DeepEqual(handler.told(), []string{"add n 7", "add m 8", "delete n 10"})
 	})
 	nodes := &corev1.NodeList{}
@@ -288,13 +279,13 @@ func TestNodesAreThoseOfTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := <-api.watchers
-	eventually(t, "the first watch ends", func() bool { return first.Err() != nil })
+	eventually.True(t, "the first watch ends", func() bool { return first.Err() != nil })
 	connected.connect(nil)
 	if _, err := c.GetReader(t.Context(), client.ObjectKey{Name: "another"}); !errors.Is(err, clustercache.ErrClusterNotConnected) {
 		t.Errorf("without a connection: %v", err)
 	}
 	c.tidy(t.Context())
-	eventually(t, "the second watch ends", func() bool { return second.Err() != nil })
+	eventually.True(t, "the second watch ends", func() bool { return second.Err() != nil })
 	if len(c.views) != 0 {
 		t.Errorf("%d views are left", len(c.views))
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/nodes"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 )
 
@@ -303,13 +304,13 @@ func (l *Life) findNode(ctx context.Context, workload client.Reader) (_ *corev1.
 
 // nodeWith returns the name of a Node with a provider ID, or "".
 func nodeWith(ctx context.Context, workload client.Reader, providerID string) (string, error) {
-	nodes := &corev1.NodeList{}
-	if err := workload.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil { // They are only read.
+	all := &corev1.NodeList{}
+	if err := workload.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil { // They are only read.
 		return "", fmt.Errorf("listing the Nodes: %w", err)
 	}
-	for i := range nodes.Items {
-		if nodes.Items[i].Spec.ProviderID == providerID {
-			return nodes.Items[i].Name, nil
+	for i := range all.Items {
+		if all.Items[i].Spec.ProviderID == providerID {
+			return all.Items[i].Name, nil
 		}
 	}
 	return "", nil
@@ -343,16 +344,13 @@ var identities = predicate.Funcs{
 		return is.Spec.ProviderID == "" || was.UID != is.UID || was.Spec.ProviderID != is.Spec.ProviderID ||
 			was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() ||
 			was.Status.NodeInfo.BootID != is.Status.NodeInfo.BootID ||
-			slices.ContainsFunc(labelsOfNodes, func(key string) bool { return was.Labels[key] != "" && is.Labels[key] == "" })
+			slices.ContainsFunc(nodes.Labels, func(key string) bool { return was.Labels[key] != "" && is.Labels[key] == "" })
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return true },
 }
 
-// labelsOfNodes are those that label sets.
-var labelsOfNodes = []string{corev1.LabelTopologyZone, infrav1.ResourcePoolLabel, infrav1.HostLabel}
-
 func lacksIdentity(node *corev1.Node) bool {
-	return node.Spec.ProviderID == "" || !slices.ContainsFunc(labelsOfNodes, func(key string) bool {
+	return node.Spec.ProviderID == "" || !slices.ContainsFunc(nodes.Labels, func(key string) bool {
 		return node.Labels[key] != ""
 	})
 }
