@@ -20,13 +20,11 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/process"
 )
 
-const pollInterval = 10 * time.Millisecond
-
 // nodeScript makes a node of fresh namespaces and keeps them. A new sysfs shows the node's own network devices, but not
-// the cgroups, which are moved over from the old one. Nor does it show the blocks of the memory, one file for each 128 MiB:
-// LXD reads them all whenever it is asked for its resources, and without them what /proc says. The bridge's port makes it look as if a network were behind it;
-// that network, like those of pods, is in another namespace. The shell is the first process of its namespace: it waits
-// for all others.
+// the cgroups, which are moved over from the old one. Nor does it show the blocks of the memory, one file for each 128
+// MiB: LXD reads them all whenever it is asked for its resources, and without them what /proc says. The bridge's port
+// makes it look as if a network were behind it; that network, like those of pods, is in another namespace. The shell is
+// the first process of its namespace: it waits for all others.
 const nodeScript = `set -eu
 unshare --net sh -c 'echo $$ >"$BASE/outside.new"; mv "$BASE/outside.new" "$BASE/outside"; exec sleep infinity' &
 mount --rbind /sys/fs/cgroup "$BASE/cgroup"
