@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
@@ -138,7 +139,7 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 	m := w.newMachine("cp-0", true, withSpec(vm, func(s *infrav1.MaasMachineSpec) {
 		s.StaticIP = "10.77.0.50"
 		s.LXDConfig = &infrav1.LXDMachineConfig{
-			Disks:   []infrav1.LXDDisk{{Size: "1"}},
+			SecureBoot: true, Disks: []infrav1.LXDDisk{{Size: "1"}},
 			Devices: []infrav1.LXDDevice{{Name: "key0", Type: "usb", Properties: map[string]string{"vendorid": "ffff"}}},
 		}
 	}))
@@ -160,6 +161,9 @@ func TestLifeOfAVMOnAnLXDHost(t *testing.T) {
 		t.Errorf("LXD has %v", got)
 	}
 	w.hasDevices(server, m.Status.Hostname, map[string]string{"root": "disk", "eth0": "nic", "disk1": "disk", "key0": "usb", "cloud-init": "disk"})
+	if made, err := server.Instances(); err != nil || !lxdapi.BootsSecurely(made[m.Status.Hostname].Config) {
+		t.Errorf("the VM boots without secure boot: %v", err)
+	}
 	w.maas.ResetCalls()
 	w.delete(m)
 	if got := server.VMs(t); len(got) > 0 {

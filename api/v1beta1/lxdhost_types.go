@@ -192,7 +192,7 @@ type LXDHostSpec struct {
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 
 	// allowedDevices are the devices of the host that VMs of MaasMachines of other namespaces may get by
-	// lxdConfig.devices. Those of this namespace may get any. Default: none.
+	// lxdConfig.devices. Those of this namespace may get any. A tpm needs no entry: it is the VM's own. Default: none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

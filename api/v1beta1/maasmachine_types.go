@@ -307,8 +307,8 @@ type LXDMachineConfig struct {
 	// +kubebuilder:validation:MaxItems=8
 	Disks []LXDDisk `json:"disks,omitempty"`
 
-	// devices are devices of the host that the VM gets, such as GPUs. Only hosts that the manager reaches itself
-	// (LXDHost) can give any: VM hosts of MAAS are not used.
+	// devices are devices of the host that the VM gets, such as GPUs, and a TPM of its own. Only hosts that the manager
+	// reaches itself (LXDHost) can give any: VM hosts of MAAS are not used.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -332,6 +332,12 @@ type LXDMachineConfig struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="project is the name of an LXD project: it contains no '/'"
 	Project string `json:"project,omitempty"`
+
+	// secureBoot has the VM's firmware boot only what is signed with a key that it has (Microsoft's): the image must be.
+	// Only hosts that the manager reaches itself (LXDHost) can do so: VM hosts of MAAS are not used. A TPM is one of
+	// devices, of the type tpm. Default: false.
+	// +optional
+	SecureBoot bool `json:"secureBoot,omitempty"`
 
 	// antiAffinity is whether the VM may share a VM host with others of the same cluster and role (control plane or
 	// worker). Preferred: only if there is no other host. Required: never; then a rollout needs one host more than

@@ -113,7 +113,7 @@ var (
 		Since: Release{Version: "6.7", Extension: ExtensionBootMode},
 		Changes: []Change{{Since: "6.7", Extension: ExtensionBootMode,
 			What: "the upgrade of LXD renames `security.secureboot` in the VMs that there are",
-			Here: "neither key says whether a VM is as it was made"}}}
+			Here: "reads either key"}}}
 	vmEndpoint = Use{Kind: Endpoint, Name: "virtual-machines", Methods: "GET POST", By: MAAS,
 		Gone: Release{Version: "6.7", Extension: ExtensionBootMode}}
 )

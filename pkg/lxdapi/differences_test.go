@@ -21,33 +21,33 @@ func described(version string, extensions ...string) Traits {
 func TestWhatEachLXDTakes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		traits          Traits
-		key, value      string
-		forMAAS, isNews bool
+		traits               Traits
+		key, secure, without string
+		forMAAS, isNews      bool
 	}{
-		{described("5.0.2"), "security.secureboot", "false", true, false},
-		{described("5.0.2+git20231211.1364ae4-9"), "security.secureboot", "false", true, false},
-		{described("5.21.7", extensionIdentities), "security.secureboot", "false", true, false},
-		{described("6.6", extensionProfileChanges), "security.secureboot", "false", true, false},
-		{described("6.7", ExtensionBootMode), "boot.mode", "uefi-nosecureboot", false, false},
-		{described("6.9", ExtensionBootMode, extensionNetworkChanges), "boot.mode", "uefi-nosecureboot", false, false},
-		{described("6.10.0", ExtensionBootMode), "boot.mode", "uefi-nosecureboot", false, true},
-		{described("6.6", ExtensionBootMode), "boot.mode", "uefi-nosecureboot", false, false}, // built between two releases
-		{OfVersion(""), "security.secureboot", "false", true, false},
-		{OfVersion("5.21.7"), "security.secureboot", "false", true, false},
-		{OfVersion("6.6"), "security.secureboot", "false", true, false},
-		{OfVersion("6.7"), "boot.mode", "uefi-nosecureboot", false, false},
-		{OfVersion("6.10.0"), "boot.mode", "uefi-nosecureboot", false, true},
+		{described("5.0.2"), "security.secureboot", "true", "false", true, false},
+		{described("5.0.2+git20231211.1364ae4-9"), "security.secureboot", "true", "false", true, false},
+		{described("5.21.7", extensionIdentities), "security.secureboot", "true", "false", true, false},
+		{described("6.6", extensionProfileChanges), "security.secureboot", "true", "false", true, false},
+		{described("6.7", ExtensionBootMode), "boot.mode", "uefi-secureboot", "uefi-nosecureboot", false, false},
+		{described("6.9", ExtensionBootMode, extensionNetworkChanges), "boot.mode", "uefi-secureboot", "uefi-nosecureboot", false, false},
+		{described("6.10.0", ExtensionBootMode), "boot.mode", "uefi-secureboot", "uefi-nosecureboot", false, true},
+		{described("6.6", ExtensionBootMode), "boot.mode", "uefi-secureboot", "uefi-nosecureboot", false, false}, // built between two releases
+		{OfVersion(""), "security.secureboot", "true", "false", true, false},
+		{OfVersion("5.21.7"), "security.secureboot", "true", "false", true, false},
+		{OfVersion("6.6"), "security.secureboot", "true", "false", true, false},
+		{OfVersion("6.7"), "boot.mode", "uefi-secureboot", "uefi-nosecureboot", false, false},
+		{OfVersion("6.10.0"), "boot.mode", "uefi-secureboot", "uefi-nosecureboot", false, true},
 	} {
-		config := map[string]string{}
-		test.traits.SetInsecureBoot(config)
-		if len(config) != 1 || config[test.key] != test.value {
-			t.Errorf("LXD %+v is sent %v", test.traits, config)
-		}
-		for key := range config {
-			if at := slices.IndexFunc(Uses, func(u Use) bool { return u.Matches(InstanceKey, key) }); at < 0 || !test.traits.Takes(&Uses[at]) {
-				t.Errorf("LXD %+v takes no %s", test.traits, key)
+		for secure, value := range map[bool]string{true: test.secure, false: test.without} {
+			config := map[string]string{}
+			test.traits.SetBoot(config, secure)
+			if len(config) != 1 || config[test.key] != value || BootsSecurely(config) != secure {
+				t.Errorf("LXD %+v is sent %v", test.traits, config)
 			}
+		}
+		if at := slices.IndexFunc(Uses, func(u Use) bool { return u.Matches(InstanceKey, test.key) }); at < 0 || !test.traits.Takes(&Uses[at]) {
+			t.Errorf("LXD %+v takes no %s", test.traits, test.key)
 		}
 		if test.traits.TakesMAAS() != test.forMAAS || (test.traits.NotForMAAS() == "") != test.forMAAS {
 			t.Errorf("LXD %+v takes MAAS: %v, %q", test.traits, test.traits.TakesMAAS(), test.traits.NotForMAAS())

@@ -49,13 +49,28 @@ func (t Traits) reaches(r Release) bool {
 	return t.Has(r.Extension)
 }
 
-// SetInsecureBoot has a VM boot with UEFI and without secure boot.
-func (t Traits) SetInsecureBoot(config map[string]string) {
-	if t.Takes(&bootMode) {
-		config[bootMode.Name] = "uefi-nosecureboot"
-		return
+// Values of boot.mode.
+const (
+	bootSecure   = "uefi-secureboot"
+	bootInsecure = "uefi-nosecureboot"
+)
+
+// SetBoot has a VM boot with UEFI, with or without secure boot, whatever LXD's default and the VM's profiles say.
+func (t Traits) SetBoot(config map[string]string, secure bool) {
+	switch {
+	case !t.Takes(&bootMode):
+		config[secureBoot.Name] = strconv.FormatBool(secure)
+	case secure:
+		config[bootMode.Name] = bootSecure
+	default:
+		config[bootMode.Name] = bootInsecure
 	}
-	config[secureBoot.Name] = "false"
+}
+
+// BootsSecurely reports whether a VM that SetBoot was called for has secure boot: by either key, as LXD renames the
+// older one when it is upgraded.
+func BootsSecurely(config map[string]string) bool {
+	return config[secureBoot.Name] == "true" || config[bootMode.Name] == bootSecure
 }
 
 // TakesMAAS reports whether MAAS can make VMs on this LXD. The driver of MAAS, up to 3.8, asks for

@@ -173,7 +173,7 @@ func (b *bed) foreign(server lxd.InstanceServer, name string, config map[string]
 	request.Config, request.Source = config, api.InstanceSource{Type: api.SourceTypeNone}
 	delete(request.Devices, seedDevice)
 	request.Devices[nicDevice]["hwaddr"] = DeriveMAC("foreign", name).String()
-	operation, err := server.CreateInstance(request)
+	operation, err := server.CreateInstance(request.InstancesPost)
 	lxdtest.Finish(b.t, operation, err)
 }
 

@@ -49,6 +49,8 @@ type Spec struct {
 	Image string
 	// Disks are further, empty disks.
 	Disks []Disk
+	// SecureBoot has the firmware boot only what is signed.
+	SecureBoot bool
 	// Bridge of the host, managed by LXD or not, that the VM is attached to.
 	Bridge string
 	// Profiles of the project, applied in this order, before everything else. None: not even LXD's profile default.
@@ -75,8 +77,8 @@ type Overcommit struct {
 	Cores, Memory, Disk float64
 }
 
-// Clone makes a VM from Spec.Image, stopped: it boots with UEFI, without secure boot, from its root disk,
-// which is as large as wanted. Further disks are added to it afterwards.
+// Clone makes a VM from Spec.Image, stopped: it boots with UEFI from its root disk, which is as large as wanted.
+// Further disks are added to it afterwards.
 //
 // A VM of the name with the same marks is left as it is, but for missing further disks; it has to be made as is wanted
 // now. Before a new one is made, Clone checks that the bridge, the pools and room are there, and that no instance of
@@ -135,7 +137,7 @@ func (s *session) findOrClone(spec Spec, seen Reading) (devices, error) {
 const cloneTries = 3
 
 // create sends the request that makes the VM, again if LXD failed to unpack its image.
-func (s *session) create(request api.InstancesPost) (has devices, err error) {
+func (s *session) create(request order) (has devices, err error) {
 	for range cloneTries {
 		has, err = s.createOnce(request)
 		if refused, is := errors.AsType[*lxdapi.Error](err); !is || !refused.Refused || refused.Operation == "" {
@@ -145,20 +147,20 @@ func (s *session) create(request api.InstancesPost) (has devices, err error) {
 	return has, err
 }
 
-// bootable returns the request with what this LXD takes for a boot without secure boot. LXD is asked each time: it may
-// have been upgraded since, or just now.
-func (s *session) bootable(request api.InstancesPost) (api.InstancesPost, error) {
+// bootable returns the call with what this LXD takes for how the VM boots. LXD is asked each time: it may have been
+// upgraded since, or just now.
+func (s *session) bootable(request order) (api.InstancesPost, error) {
 	server, _, err := s.client.GetServer()
 	if err != nil {
-		return request, err
+		return request.InstancesPost, err
 	}
 	request.Config = maps.Clone(request.Config)
-	lxdapi.TraitsOf(server).SetInsecureBoot(request.Config)
-	return request, nil
+	lxdapi.TraitsOf(server).SetBoot(request.Config, request.secureBoot)
+	return request.InstancesPost, nil
 }
 
 // createOnce sends the request that makes the VM. If that did not succeed, what counts is whether the VM is there.
-func (s *session) createOnce(request api.InstancesPost) (devices, error) {
+func (s *session) createOnce(request order) (devices, error) {
 	wanted, err := s.bootable(request)
 	if err != nil {
 		return nil, unsent(err)
@@ -187,7 +189,7 @@ func (s *session) createOnce(request api.InstancesPost) (devices, error) {
 
 // made returns the devices of a VM that carries the marks. LXD shows it from the beginning, and it is gone if its
 // creation fails in the end: KindUnfinished if that was under way, which has been waited for then.
-func (s *session) made(request api.InstancesPost) (devices, error) {
+func (s *session) made(request order) (devices, error) {
 	found, _, err := s.prove(request.Name, marksOf(request.Config))
 	if err != nil {
 		return nil, err
@@ -222,15 +224,14 @@ func isFinished(found *api.Instance) bool {
 	return found.Config[keyFirstStart] != "" || found.Config[keyLastPower] != ""
 }
 
-// isMadeOf reports whether a VM has all that is asked for: an earlier call may have been for another address. How it
-// boots is not in the request yet: LXD has another key for it when it is upgraded.
-func isMadeOf(found *api.Instance, request api.InstancesPost) bool {
+// isMadeOf reports whether a VM has all that is asked for: an earlier call may have been for another address.
+func isMadeOf(found *api.Instance, request order) bool {
 	config, all := maps.Clone(found.Config), maps.Clone(found.Devices)
 	maps.Copy(config, request.Config)
 	maps.Copy(all, request.Devices)
 	config[keyBaseImage] = request.Source.Fingerprint
 	return maps.Equal(config, found.Config) && maps.EqualFunc(all, found.Devices, maps.Equal) &&
-		slices.Equal(found.Profiles, request.Profiles)
+		slices.Equal(found.Profiles, request.Profiles) && lxdapi.BootsSecurely(found.Config) == request.secureBoot
 }
 
 // isAtWork reports whether an operation is under way on an instance. LXD names that by its URL, from 5.0.3 on with the
@@ -287,9 +288,16 @@ func (s Spec) validate() error {
 
 func (s Spec) allDisks() []Disk { return append([]Disk{s.Root}, s.Disks...) }
 
+// order is the call that makes a VM, without LXD's key for how it boots, which is another one in another LXD.
+type order struct {
+	api.InstancesPost
+
+	secureBoot bool
+}
+
 // request returns the call that makes the VM. Names of volumes are in it before these are made, so that Delete finds
 // them wherever Clone was interrupted.
-func (s Spec) request(bridge Bridge) api.InstancesPost {
+func (s Spec) request(bridge Bridge) order {
 	config := s.Marks.config()
 	maps.Copy(config, s.Config)
 	maps.DeleteFunc(config, func(_, value string) bool { return value == "" })
@@ -303,14 +311,14 @@ func (s Spec) request(bridge Bridge) api.InstancesPost {
 		devices = map[string]map[string]string{}
 	}
 	maps.Copy(devices, s.devices(bridge))
-	return api.InstancesPost{
+	return order{secureBoot: s.SecureBoot, InstancesPost: api.InstancesPost{
 		Name: s.Name, Type: api.InstanceTypeVM,
 		Source: api.InstanceSource{Type: api.SourceTypeImage, Fingerprint: s.Image},
 		InstancePut: api.InstancePut{
 			Profiles: append([]string{}, s.Profiles...), // LXD takes null for its profile default
 			Config:   config, Devices: devices,
 		},
-	}
+	}}
 }
 
 // devices returns the VM's own. A project may allow only networks that LXD manages, which it knows by the key network.

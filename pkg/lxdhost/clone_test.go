@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdapi"
+	lxdbed "github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd"
 )
 
 // imageBytes is the size of the disk in the tests' images.
@@ -103,6 +104,7 @@ func TestTheLifeOfAClone(t *testing.T) {
 		"another image":   func(s *Spec) { s.Image = tiny().Fingerprint },
 		"another device":  func(s *Spec) { s.Devices = map[string]map[string]string{"gpu0": {"type": "gpu"}} },
 		"another profile": func(s *Spec) { s.Profiles = []string{"gpu"} },
+		"secure boot":     func(s *Spec) { s.SecureBoot = true },
 	} {
 		other := s
 		change(&other)
@@ -147,7 +149,7 @@ func (b *bed) checkClone(s Spec) {
 	}
 	server, _, err := b.all.GetServer()
 	b.must(err)
-	lxdapi.TraitsOf(server).SetInsecureBoot(wantConfig)
+	lxdapi.TraitsOf(server).SetBoot(wantConfig, s.SecureBoot)
 	if diff := cmp.Diff(wantConfig, config); diff != "" {
 		b.t.Errorf("config (-want +got):\n%s", diff)
 	}
@@ -156,11 +158,63 @@ func (b *bed) checkClone(s Spec) {
 		"eth0":       {"type": "nic", "name": "eth0", "nictype": "bridged", "parent": "br0", "hwaddr": s.MAC.String(), "boot.priority": "0"},
 		"cloud-init": {"type": "disk", "source": "cloud-init:config"},
 	}
+	maps.Copy(want, s.Devices)
 	if diff := cmp.Diff(want, found.ExpandedDevices); diff != "" {
 		b.t.Errorf("devices (-want +got):\n%s", diff)
 	}
 	if found.StatusCode != api.Stopped || found.Ephemeral || len(found.Profiles) > 0 {
 		b.t.Errorf("it is %s, ephemeral %v, with the profiles %v", found.Status, found.Ephemeral, found.Profiles)
+	}
+}
+
+// LXD takes secure boot and a TPM when the VM is made. What it lacks for them, and what the image says, it sees when it
+// starts the VM: of these it tells beforehand what the image says alone.
+func TestSecureBootAndATPM(t *testing.T) {
+	for name, version := range map[string]string{"LXD as it is": "", "LXD 6.9": "6.9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bedOf(t, lxdbed.Options{Plays: version})
+			signed, unsigned := b.upload("signed", "a"), b.upload("unsigned", "b")
+			image, etag, err := b.server.GetImage(unsigned)
+			b.must(err)
+			put := image.Writable()
+			put.Properties[keySecureBoot] = "False"
+			b.must(b.server.UpdateImage(unsigned, put, etag))
+			seen := b.reading()
+			if seen.Image("signed").Unsigned || !seen.Image("unsigned").Unsigned {
+				t.Errorf("the images are %+v", seen.Images)
+			}
+			_, missing := exec.LookPath("swtpm")
+			for name, of := range map[string]struct {
+				image  string
+				tpm    bool
+				starts bool
+			}{
+				"secure":   {signed, false, true},
+				"measured": {signed, true, missing == nil},
+				"refused":  {unsigned, false, false},
+			} {
+				s := cloned(name, of.image)
+				s.SecureBoot = true
+				if of.tpm {
+					s.Devices = map[string]map[string]string{"tpm0": {"type": "tpm"}}
+				}
+				b.must(b.host.Clone(t.Context(), s, seen))
+				b.checkClone(s)
+				err := b.host.Start(t.Context(), name, ours, time.Time{})
+				if of.starts {
+					b.must(err)
+				} else {
+					wantKind(t, err, KindOther)
+				}
+				if started := isRunning(b.instance(name)); started != of.starts {
+					t.Errorf("%s runs: %t", name, started)
+				}
+				s.SecureBoot = false
+				wantKind(t, b.host.Clone(t.Context(), s, seen), KindOutdated)
+				b.must(b.host.Delete(t.Context(), name, ours, time.Time{}))
+			}
+		})
 	}
 }
 

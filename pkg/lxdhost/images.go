@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/canonical/lxd/shared"
 	"github.com/canonical/lxd/shared/api"
 
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
@@ -31,6 +32,10 @@ const keyBrought = "capmaas.brought"
 // keyDisk is the property of an image that has the size of its disk, in bytes.
 const keyDisk = "capmaas.disk"
 
+// keySecureBoot is the property by which an image says that it is not signed: LXD copies it to the VM, and reads it
+// when that is started.
+const keySecureBoot = "requirements.secureboot"
+
 // keyBaseImage has the fingerprint of the image that an instance was made from.
 const keyBaseImage = "volatile.base_image"
 
@@ -46,6 +51,8 @@ type Image struct {
 	Bytes, DiskBytes int64
 	// Brought is the mark of an image that was brought; see Mark.
 	Brought string
+	// Unsigned: LXD starts no VM of it with secure boot.
+	Unsigned bool
 	// Users are the project's instances that were made from it, by name.
 	Users []string
 }
@@ -75,7 +82,7 @@ func describeImage(found *api.Image) Image {
 	slices.Sort(aliases)
 	return Image{
 		Fingerprint: found.Fingerprint, Aliases: aliases, Architecture: found.Architecture, Bytes: found.Size,
-		DiskBytes: disk, Brought: found.Properties[keyBrought],
+		DiskBytes: disk, Brought: found.Properties[keyBrought], Unsigned: shared.IsFalse(found.Properties[keySecureBoot]),
 	}
 }
 

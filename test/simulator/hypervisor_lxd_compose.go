@@ -90,7 +90,7 @@ func (c *lxdSession) definition(spec vmSpec) (api.InstancesPost, error) {
 		},
 	}
 	if c.patched {
-		lxdapi.TraitsOf(c.server).SetInsecureBoot(wanted.Config)
+		lxdapi.TraitsOf(c.server).SetBoot(wanted.Config, false)
 	} else {
 		wanted.Config["security.secureboot"] = "false"
 	}

@@ -51,6 +51,7 @@ lxdConfig:
   project: maas
   antiAffinity: Required
   commission: true
+  secureBoot: true
 `,
 		"VM on a bridge":       "{image: i, dynamicLXD: true, lxdConfig: {network: {bridge: br0}}}",
 		"VM with an interface": "{image: i, dynamicLXD: true, lxdConfig: {network: {devices: [{name: eth0, bridge: br0, linkMode: dhcp}]}}}",

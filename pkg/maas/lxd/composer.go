@@ -103,8 +103,9 @@ type Host struct {
 	Architecture string
 	// TooNew is the version of a VM host's LXD, if MAAS can make no VMs on it; "" for any other.
 	TooNew string
-	// Images are those that the host has itself; MAAS has those for its VM hosts.
-	Images []string
+	// Images are those that the host has itself; MAAS has those for its VM hosts. Unsigned are those of them that LXD
+	// starts no VM of with secure boot.
+	Images, Unsigned []string
 	// Capacity includes over-commit; Used is MAAS's figure. Cores, MiB and GB.
 	Capacity, Used Resources
 	// Largest is the most that a single VM can have: over-commit applies only to all VMs together.
@@ -221,6 +222,8 @@ type VMSpec struct {
 	Address netip.Addr
 	// Commission makes MAAS commission the VM before it is Ready.
 	Commission bool
+	// SecureBoot has the VM's firmware boot only what is signed.
+	SecureBoot bool
 	// MayBeOn are hosts that may have the VM from an earlier try. It has the same addresses in each project of an LXD,
 	// which starts only one of them.
 	MayBeOn []Host

@@ -24,6 +24,8 @@ func TestDevicesOfSharedHosts(t *testing.T) {
 		"no devices":                     {nil, nil, ""},
 		"none is allowed":                {nil, map[string]map[string]string{"gpu0": gpu}, "gpu0 (gpu)"},
 		"all of a type":                  {[]AllowedDevice{{Type: "gpu"}}, map[string]map[string]string{"gpu0": gpu}, ""},
+		"a TPM is the VM's own":          {nil, map[string]map[string]string{"tpm0": {"type": "tpm"}}, ""},
+		"a TPM, and another's device":    {nil, map[string]map[string]string{"gpu0": gpu, "tpm0": {"type": "tpm"}}, "gpu0 (gpu)"},
 		"another type":                   {[]AllowedDevice{{Type: "usb"}}, map[string]map[string]string{"gpu0": gpu}, "gpu0 (gpu)"},
 		"by its address":                 {[]AllowedDevice{{"gpu", properties{"pci": "0000:0a:00.0"}}}, map[string]map[string]string{"gpu0": gpu}, ""},
 		"another address":                {[]AllowedDevice{{"gpu", properties{"pci": "0000:0b:00.0"}}}, map[string]map[string]string{"gpu0": gpu}, "gpu0 (gpu)"},
@@ -105,7 +107,11 @@ func TestAHostThatIsNotForTheVMAnyMoreIsNotAsked(t *testing.T) {
 			t.Errorf("a VM with a device: %v", err)
 		}
 		cordoned := theseObjects{{Unschedulable: true, VMHost: hosts[0].Key(), Allows: func(string) bool { return true }}}
-		spec.Hardware = nil
+		spec.Hardware, spec.SecureBoot = nil, true
+		if _, err := composer.Compose(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); !errors.As(err, &refused) {
+			t.Errorf("a VM with secure boot: %v", err)
+		}
+		spec.SecureBoot = false
 		service := NewService(NewComposer(region.inventory, NewHostRefresher(), cordoned, nil), NewReservations())
 		if _, err := service.ComposeVM(t.Context(), maas.Unrecorded("a test"), hosts[0], spec); !NotComposed(err) || !errors.As(err, &refused) {
 			t.Errorf("a VM on a host that is cordoned by now: %v", err)

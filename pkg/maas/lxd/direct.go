@@ -140,6 +140,9 @@ func fill(host *Host, reading lxdhost.Reading) {
 	}
 	for _, image := range reading.Images {
 		host.Images = append(host.Images, image.Aliases...)
+		if image.Unsigned {
+			host.Unsigned = append(host.Unsigned, image.Aliases...)
+		}
 	}
 	host.Machine = &HostMachine{}
 	for _, bridge := range reading.Bridges {
@@ -196,7 +199,7 @@ func toInstance(object *HostObject, spec VMSpec) lxdhost.Spec {
 	wanted := lxdhost.Spec{
 		Name: spec.Hostname, Marks: spec.Marks, MAC: spec.mac(0), Bridge: object.bridgeOf(spec.cards()[0]),
 		Cores: spec.Cores, MemoryMiB: int64(spec.Memory), Root: object.toDisk(Disk{spec.Disk, spec.StoragePool}),
-		Disks: list.Each(spec.MoreDisks, object.toDisk), Overcommit: object.Overcommit,
+		Disks: list.Each(spec.MoreDisks, object.toDisk), Overcommit: object.Overcommit, SecureBoot: spec.SecureBoot,
 		Config: map[string]string{lxdhost.KeyUserData: userDataText(spec.UserData)}, Devices: map[string]map[string]string{},
 	}
 	maps.Copy(wanted.Devices, spec.Hardware)

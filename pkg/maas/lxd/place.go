@@ -94,6 +94,8 @@ const (
 	withoutOwnBridge   = "without the bridge that the LXDHost names, "
 	withoutOwnPool     = "without the storage pool that the LXDHost names, "
 	withoutNameservers = "without name servers for subnet "
+	noSecureBoot       = "VM hosts of MAAS, which boot VMs without secure boot"
+	unsignedImage      = "where the image is not signed for secure boot, "
 )
 
 func when(refused bool, why, what string) reason {
@@ -196,6 +198,7 @@ var checks = append(slices.Clip(wanted), []func(*Host, *VMSpec) reason{
 	// LXD would refuse the VM.
 	(*Host).lacksItsOwn,
 	givesDevices,
+	bootsSecurely,
 	func(h *Host, s *VMSpec) reason { return h.Machine.unconnected(s.Devices) },
 	// Network cards are named in the order of the devices.
 	func(h *Host, s *VMSpec) reason {
@@ -382,6 +385,9 @@ var fields = map[string]string{
 	tooNew:                          ": " + lxdapi.NotForMAASRemedy,
 	withoutSubnet: ": set spec.subnet of the LXDHost to MAAS's subnet on its spec.networkBridge, which the first " +
 		"network device must be on",
+	noSecureBoot: ": remove spec.lxdConfig.secureBoot, or use LXDHosts with spec.address",
+	unsignedImage: ": bring one without the property requirements.secureboot=false, or remove " +
+		"spec.lxdConfig.secureBoot",
 	withoutOwnBridge:   ": make it on the host, or change spec.networkBridge of the LXDHost",
 	withoutOwnPool:     ": make it on the host, or change spec.storagePool of the LXDHost",
 	withoutNameservers: ": set spec.nameservers of the LXDHost, or the subnet's DNS servers in MAAS (dns_servers)",

@@ -187,6 +187,19 @@ func TestPlaceRefuses(t *testing.T) {
 			}),
 			HostUnavailable, "1 that do not give namespace " + small.Namespace + " the device nvme0 (pci); add it to spec.allowedDevices of the LXDHost (a1)",
 		},
+		"secure boot on a VM host": {
+			[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.SecureBoot = true }), HostUnavailable,
+			"1 VM hosts of MAAS, which boot VMs without secure boot (a1): remove spec.lxdConfig.secureBoot, or use LXDHosts with spec.address",
+		},
+		"secure boot without UEFI": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br0"), func(h *Host) { h.Architecture = "s390x/generic" })},
+			with(func(s *VMSpec) { s.SecureBoot = true }), HostUnavailable, "1 of an architecture that LXD has no secure boot for: s390x (a1)",
+		},
+		"secure boot of an image that is not signed": {
+			[]Host{host("a1", "a", of(HostObject{Direct: true}), on("br0"), func(h *Host) { h.Images, h.Unsigned = []string{"i", "u"}, []string{"u"} })},
+			with(func(s *VMSpec) { s.SecureBoot, s.Image = true, "u" }), HostUnavailable,
+			"1 where the image is not signed for secure boot, u (a1): bring one without the property requirements.secureboot=false, or remove spec.lxdConfig.secureBoot",
+		},
 		"devices of a VM host":                           {[]Host{host("a1", "a")}, with(func(s *VMSpec) { s.Hardware = map[string]map[string]string{"gpu0": nil} }), HostUnavailable, "which give VMs no devices"},
 		"larger than the host, whatever the over-commit": {[]Host{host("a1", "a", func(h *Host) { h.Capacity.Cores = 64 })}, with(func(s *VMSpec) { s.Cores = 20 }), InsufficientResources, "1 too small for the VM in cores (a1), as spec.minCPU is 20, and the largest has 16: "},
 		"memory that no host has": {

@@ -20,7 +20,7 @@ var notAsked = map[string]map[string]string{
 		"ResourcePool": limitsHosts, "HostName": limitsHosts, "Project": limitsHosts, "Profile": limitsHosts, "Tags": limitsHosts,
 		"NotTags": limitsHosts, "Processors": limitsHosts, "NoMAASImage": limitsHosts, "AntiAffinity": limitsHosts, "MayBeOn": limitsHosts,
 		"Hardware": limitsHosts, "Image": "it goes with the deployment", "UserData": "it goes with the deployment",
-		"AgentName": "it goes with the claim", "Annotations": "they follow the claim", "Address": "it is linked after the claim",
+		"SecureBoot": limitsHosts, "AgentName": "it goes with the claim", "Annotations": "they follow the claim", "Address": "it is linked after the claim",
 	},
 	"images": {
 		"Namespace": limitsHosts, "Cluster": limitsHosts, "Zone": limitsHosts, "ResourcePool": limitsHosts, "HostName": limitsHosts,

@@ -156,6 +156,7 @@ func VMSpec(namespace string, spec infrav1.MaasMachineSpec) lxd.VMSpec {
 		Zone: spec.FailureDomain, ResourcePool: spec.ResourcePool, Tags: spec.Tags, NotTags: spec.NotTags,
 		HostName: config.VMHost, Project: config.Project, Profile: config.Profile,
 		StoragePool: config.Storage.Pool, Commission: config.Commission, Image: spec.Image,
+		SecureBoot: config.SecureBoot,
 	}
 	if config.AntiAffinity == infrav1.AntiAffinityRequired {
 		vm.AntiAffinity = lxd.RequireApart

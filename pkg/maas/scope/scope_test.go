@@ -170,6 +170,9 @@ func TestVMSpec(t *testing.T) {
 			s.MoreDisks = []lxd.Disk{{Size: 5}, {Size: 6, Pool: "fast"}}
 			s.Hardware = map[string]map[string]string{"gpu0": {"type": "gpu", "pci": "1"}}
 		})},
+		"secure boot": {infrav1.MaasMachineSpec{LXDConfig: &infrav1.LXDMachineConfig{SecureBoot: true}}, "", want(func(s *lxd.VMSpec) {
+			s.SecureBoot = true
+		})},
 		"where": {infrav1.MaasMachineSpec{ResourcePool: "p", Tags: []string{"t"}, LXDConfig: &infrav1.LXDMachineConfig{VMHost: "h", Project: "x", Profile: "maas", Commission: true}}, "", want(func(s *lxd.VMSpec) {
 			s.ResourcePool, s.Tags, s.HostName, s.Project, s.Profile, s.Commission = "p", []string{"t"}, "h", "x", "maas", true
 		})},
