@@ -489,6 +489,11 @@ type MachineReleaseStatus struct {
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`
 }
 
+// ResourceCount is how many of an extended resource a Node has.
+// +kubebuilder:validation:Minimum=0
+// +kubebuilder:validation:Maximum=1000000
+type ResourceCount int32
+
 // MaasMachineSpec is the desired state of a MaasMachine. It is immutable except for release, and for what the
 // controller records (systemID, providerID).
 // +kubebuilder:validation:XValidation:rule="!(has(self.dynamicLXD) && self.dynamicLXD && has(self.provisioningMode) && self.provisioningMode == 'bare-metal')",fieldPath=".dynamicLXD",message="dynamicLXD: true means provisioningMode: lxd; remove one of the two, or set provisioningMode to lxd"
@@ -550,6 +555,16 @@ type MaasMachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MinDiskSize int32 `json:"minDiskSize,omitempty"`
+
+	// extendedResources are what the Node has beside cores, memory and disk, by the names that device plugins give it:
+	// {nvidia.com/gpu: 8}, for example. The cluster autoscaler reads them in the status of a MaasMachineTemplate. They
+	// choose no machine: tags do. Default: the GPUs in lxdConfig.devices that have the vendorid of NVIDIA or AMD; 0 takes
+	// one of these away.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$') && !name.contains('kubernetes.io/'))",message="extendedResources have the names that device plugins give them, with a domain that is not kubernetes.io, for example nvidia.com/gpu; cores, memory and disk follow from minCPU, minMemory and minDiskSize"
+	ExtendedResources map[string]ResourceCount `json:"extendedResources,omitempty"`
 
 	// tags that the machine (for an LXD VM: the VM host) must have in MAAS, all of them.
 	// +optional
@@ -903,6 +918,7 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="has(self.minCPU) == has(oldSelf.minCPU) && (!has(self.minCPU) || self.minCPU == oldSelf.minCPU)",fieldPath=".minCPU",message="minCPU is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.minMemory) == has(oldSelf.minMemory) && (!has(self.minMemory) || self.minMemory == oldSelf.minMemory)",fieldPath=".minMemory",message="minMemory is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.minDiskSize) == has(oldSelf.minDiskSize) && (!has(self.minDiskSize) || self.minDiskSize == oldSelf.minDiskSize)",fieldPath=".minDiskSize",message="minDiskSize is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.extendedResources) == has(oldSelf.extendedResources) && (!has(self.extendedResources) || self.extendedResources == oldSelf.extendedResources)",fieldPath=".extendedResources",message="extendedResources is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.tags) ? self.tags : []) == (has(oldSelf.tags) ? oldSelf.tags : [])",fieldPath=".tags",message="tags is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="(has(self.notTags) ? self.notTags : []) == (has(oldSelf.notTags) ? oldSelf.notTags : [])",fieldPath=".notTags",message="notTags is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.architecture) == has(oldSelf.architecture) && (!has(self.architecture) || self.architecture == oldSelf.architecture)",fieldPath=".architecture",message="architecture is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"

@@ -42,6 +42,7 @@ storage:
 `,
 	"a cached disk":           "{image: i, storage: {layout: bcache, options: {cache_mode: writearound, cache_no_part: 'true'}}}",
 	"disks that are not used": "{image: i, deployInMemory: true, storage: {layout: blank}}",
+	"resources of devices":    "{image: i, extendedResources: {nvidia.com/gpu: 8, amd.com/gpu: 0, gpu.intel.com/i915: 1, nvidia.com/mig-1g.5gb: 7, rdma/hca_0: 1}}",
 	"a VM by the short form":  "{image: i, dynamicLXD: true}",
 	"a VM by both forms":      "{image: i, dynamicLXD: true, provisioningMode: lxd}",
 	"a VM of the least size":  `{image: i, provisioningMode: lxd, minMemory: 2048, minDiskSize: 8, lxdConfig: {storage: {size: "8"}}}`,
@@ -61,6 +62,7 @@ lxdConfig:
   vmHost: host-a1
   project: k8s
   commission: true
+  secureBoot: true
 `,
 	"a VM with several interfaces": `
 image: i

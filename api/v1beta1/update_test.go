@@ -42,6 +42,8 @@ var refusedMachineUpdates = []update{
 	{"interfaces added", "{image: i}", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}", ".interfaces"},
 	{"interfaces", "{image: i, interfaces: [{name: eth0, mtu: 9000}]}", "{image: i, interfaces: [{name: eth0, mtu: 1500}]}", ".interfaces"},
 	{"staticIPPoolRef", "{image: i}", "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}}", ".staticIPPoolRef"},
+	{"resources", "{image: i, extendedResources: {a.b/c: 1}}", "{image: i, extendedResources: {a.b/c: 2}}", ".extendedResources"},
+	{"resources added", "{image: i}", "{image: i, extendedResources: {a.b/c: 1}}", ".extendedResources"},
 	{"lxdConfig", "{" + vm + "}", "{" + vm + ", lxdConfig: {vmHost: a}}", ".lxdConfig"},
 	{"release of a VM", "{" + vm + "}", "{" + vm + ", release: {erase: full}}", ".release"},
 	{"inside lxdConfig", "{" + vm + ", lxdConfig: {vmHost: a}}", "{" + vm + ", lxdConfig: {vmHost: b}}", ".lxdConfig"},

@@ -142,10 +142,43 @@ func (r *Reconciler) supply(
 	return supply.Source, templateRoom(zones, maasCluster, q), err
 }
 
-// templateStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal
+// templateStatus returns what a Node has.
+func templateStatus(
+	namespace string, spec infrav1.MaasMachineSpec, from plan.Source,
+) infrav1.MaasMachineTemplateStatus {
+	status := machineStatus(namespace, spec, from)
+	for name, count := range extendedResources(spec) {
+		if count > 0 {
+			status.Capacity[name] = *resource.NewQuantity(int64(count), resource.DecimalSI)
+		}
+	}
+	return status
+}
+
+// gpus are the resources that device plugins make of GPUs, by the vendor of the PCI device.
+var gpus = map[string]corev1.ResourceName{"10de": "nvidia.com/gpu", "1002": "amd.com/gpu"}
+
+// extendedResources returns those that the spec names, which count before those of the VM's GPUs: a driver may share or
+// split a GPU. LXD gives a VM one GPU for each such device. MAAS tells the devices of one machine at a time.
+func extendedResources(spec infrav1.MaasMachineSpec) map[corev1.ResourceName]infrav1.ResourceCount {
+	all := map[corev1.ResourceName]infrav1.ResourceCount{}
+	if config := spec.LXDConfig; config != nil {
+		for _, device := range config.Devices {
+			if name := gpus[strings.ToLower(device.Properties["vendorid"])]; device.Type == "gpu" && name != "" {
+				all[name]++
+			}
+		}
+	}
+	for name, count := range spec.ExtendedResources {
+		all[corev1.ResourceName(name)] = count
+	}
+	return all
+}
+
+// machineStatus returns the capacity: for a VM that of its spec, with the architecture of its hosts. For bare metal
 // the spec gives only minima, and maybe the architecture; the matching machines have the real values: the smallest of
 // each, because a pod must fit on whichever machine is acquired.
-func templateStatus(
+func machineStatus(
 	namespace string, spec infrav1.MaasMachineSpec, from plan.Source,
 ) infrav1.MaasMachineTemplateStatus {
 	status := infrav1.MaasMachineTemplateStatus{NodeInfo: infrav1.NodeInfo{OperatingSystem: "linux"}}
@@ -195,9 +228,6 @@ func resources(cores, memory, disk int) corev1.ResourceList {
 	}
 	if disk > 0 {
 		list[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(int64(disk), resource.Giga)
-	}
-	if len(list) == 0 {
-		return nil
 	}
 	return list
 }

@@ -99,7 +99,7 @@ func TestTemplateStatus(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := templateStatus("default", tc.spec, plan.Source{Metal: tc.machines, Hosts: []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
+			got := machineStatus("default", tc.spec, plan.Source{Metal: tc.machines, Hosts: []lxd.Host{host("a", "amd64/generic"), host("b", "arm64/generic"), host("c", "")}})
 			if diff := cmp.Diff(tc.want, sizes(got)); diff != "" {
 				t.Errorf("the capacity differs (-want +got):\n%s", diff)
 			}

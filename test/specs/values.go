@@ -13,6 +13,7 @@ resourcePool: default
 minCPU: 2
 minMemory: 4096
 minDiskSize: 20
+extendedResources: {nvidia.com/gpu: 8}
 tags: [a]
 notTags: [b]
 architecture: amd64
@@ -125,6 +126,7 @@ var samples = map[string][]any{
 	"MaasMachine.providerID":                       {"maas://zone-a/abc", "maas://zone-b/abc", "maas-lxd://zone-a/abd"},
 	"MaasMachine.minMemory":                        {2048, 8192},
 	"MaasMachine.minDiskSize":                      {20, 40},
+	"MaasMachine.extendedResources":                {object("nvidia.com/gpu", 8), object("nvidia.com/gpu", 4, "a.b/c", 1)},
 	"MaasMachine.tags":                             {list("a"), list("a", "c"), list()},
 	"MaasMachine.notTags":                          {list("b"), list("b", "d"), list()},
 	"MaasMachine.architecture":                     {"amd64", "arm64/generic"},
