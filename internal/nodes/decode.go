@@ -24,7 +24,7 @@ const maxEvent = 16 << 20
 // client-go's keeps some 40 KiB for each watch.
 type decoder struct {
 	body io.ReadCloser
-	left io.Reader // what was read of the next event
+	left io.Reader // what was read of the next events
 }
 
 // watcherOf returns the events of a response.
@@ -43,7 +43,7 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 	if err := events.Decode(&event); err != nil {
 		return "", nil, err // StreamWatcher knows the ends of a stream by their values.
 	}
-	left, err := io.ReadAll(events.Buffered())
+	left, err := io.ReadAll(io.MultiReader(events.Buffered(), d.left)) // It may not have needed all of what was left.
 	if err != nil {
 		return "", nil, err
 	}

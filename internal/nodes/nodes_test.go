@@ -357,6 +357,32 @@ func TestEventsAreDecoded(t *testing.T) {
 	}
 }
 
+// No byte is lost of events that come at once: with a large one, small ones and a part of the next are read.
+func TestEventsThatComeAtOnceAreDecoded(t *testing.T) {
+	const large, small = 5000, 0
+	sizes := []int{large, small, small, large, small, large, small, small, small, small, small, large}
+	var text strings.Builder
+	for i, size := range sizes {
+		node := named(fmt.Sprint("n", i), fmt.Sprint(i))
+		node.Annotations = map[string]string{infrav1.LXDKeysAnnotation: strings.Repeat("x", size)}
+		event := metav1.WatchEvent{Type: string(watch.Modified), Object: runtime.RawExtension{Object: node}}
+		if err := json.NewEncoder(&text).Encode(event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &decoder{body: io.NopCloser(strings.NewReader(text.String())), left: strings.NewReader("")}
+	for i, size := range sizes {
+		_, object, err := d.Decode()
+		if err != nil {
+			t.Fatalf("event %d: %v", i, err)
+		}
+		node := object.(*corev1.Node)
+		if got := len(node.Annotations[infrav1.LXDKeysAnnotation]); node.ResourceVersion != fmt.Sprint(i) || got != size {
+			t.Errorf("event %d is of version %s, and %d bytes long", i, node.ResourceVersion, got)
+		}
+	}
+}
+
 // What a manager keeps of 100 Nodes is what the range says, however large they are.
 func TestMemoryOfAHundredNodes(t *testing.T) {
 	var events bytes.Buffer
