@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// listTimeout bounds a list; the server ends a watch.
-	listTimeout = 11 * time.Minute
+	// requestTimeout bounds a list, and a watch, which a server ends after 5 to 10 minutes: one that does not, and shows
+	// nothing any more, would leave the Nodes as they are for ever.
+	requestTimeout = 11 * time.Minute
 	// tidyInterval is how often what belongs to connections that have ended is dropped.
 	tidyInterval = 10 * time.Second
 )
@@ -149,18 +150,20 @@ func (c *Cache) source(config *rest.Config) (toolscache.ListerWatcher, error) {
 	}
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 			list := &corev1.NodeList{}
 			return list, nodes.Get().Resource("nodes").VersionedParams(&options, c.parameters).Do(ctx).Into(list)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch, options.AllowWatchBookmarks = true, true
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			body, err := nodes.Get().Resource("nodes").VersionedParams(&options, c.parameters).Stream(ctx)
 			if err != nil {
+				cancel()
 				return nil, err
 			}
-			return watcherOf(body), nil
+			return watcherOf(body, cancel), nil
 		},
 	}, nil
 }

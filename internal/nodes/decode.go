@@ -25,11 +25,12 @@ const maxEvent = 16 << 20
 type decoder struct {
 	body io.ReadCloser
 	left io.Reader // what was read of the next events
+	end  func()    // ends the request
 }
 
-// watcherOf returns the events of a response.
-func watcherOf(body io.ReadCloser) watch.Interface {
-	return watch.NewStreamWatcher(&decoder{body: body, left: strings.NewReader("")},
+// watcherOf returns the events of a response, and ends the request with them.
+func watcherOf(body io.ReadCloser, end func()) watch.Interface {
+	return watch.NewStreamWatcher(&decoder{body: body, left: strings.NewReader(""), end: end},
 		apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding"))
 }
 
@@ -64,4 +65,7 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 }
 
 // Close ends the watch.
-func (d *decoder) Close() { _ = d.body.Close() } // It is over, whatever comes of it.
+func (d *decoder) Close() {
+	_ = d.body.Close() // It is over, whatever comes of it.
+	d.end()
+}

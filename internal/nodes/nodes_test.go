@@ -383,6 +383,43 @@ func TestEventsThatComeAtOnceAreDecoded(t *testing.T) {
 	}
 }
 
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A server that neither ends a list or a watch, nor shows anything any more, holds the Nodes as they are for a while only.
+func TestRequestsEndByThemselves(t *testing.T) {
+	var asked []*http.Request
+	config := &rest.Config{Host: "http://192.0.2.1", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		asked = append(asked, r)
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+	})}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	source, err := New(nil, scheme).source(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := toolscache.ToListerWatcherWithContext(source).ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watching, err := toolscache.ToListerWatcherWithContext(source).WatchWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching.Stop()
+	for _, r := range asked {
+		if at, limited := r.Context().Deadline(); !limited || time.Until(at) > requestTimeout {
+			t.Errorf("%s ends at %s, %t", r.URL, at, limited)
+		}
+	}
+	if ended := asked[len(asked)-1].Context(); ended.Err() == nil {
+		t.Error("the request goes on after its watch has stopped")
+	}
+}
+
 // What a manager keeps of 100 Nodes is what the range says, however large they are.
 func TestMemoryOfAHundredNodes(t *testing.T) {
 	var events bytes.Buffer
