@@ -53,8 +53,10 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/metal"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/quarantine"
 	"github.com/capmaas/cluster-api-provider-maas/internal/presence"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
@@ -793,6 +795,55 @@ func TestARefusedMachineThatGetsNoTurnSaysWhatWasRefused(t *testing.T) {
 			t.Errorf("the reason is %s: %s", got, conditions.GetMessage(p.get("m"), infrav1.ReadyCondition))
 		}
 	})
+}
+
+// Who runs a workload cluster runs its API server, too. One that responds, and never lists its Nodes, holds up no machine
+// of other clusters: nobody waits for it in a turn.
+func TestNoTurnIsHeldWhileAWorkloadClusterIsAsked(t *testing.T) {
+	for name, spec := range map[string]infrav1.MaasMachineSpec{"bare metal": {}, "VM": aVM} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, asked := newPace(t, ""), 0
+				silent := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Get: func(
+					context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption,
+				) error {
+					asked++
+					p.hasAllTurns()
+					return apierrors.NewTimeoutError("no list", 0)
+				}})
+				p.machines.ClusterCache = clustercache.NewFakeClusterCache(silent, client.ObjectKey{Namespace: namespace, Name: "c"}, life.NodeWatch)
+				p.meets(obstacle{spec: spec})
+				p.run(time.Hour, func() bool { return asked > 0 && p.sent(onMachine("deploy")) > 0 })
+				if sent := p.sent(onMachine("deploy")); asked == 0 || sent != 1 {
+					t.Errorf("it was asked %d times, and MAAS to deploy %d times", asked, sent)
+				}
+			})
+		})
+	}
+}
+
+// hasAllTurns checks that nobody has one.
+func (p *pace) hasAllTurns() {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), time.Second)
+	defer cancel()
+	region := p.scopes.Regions()[0]
+	hosts, err := region.Machines.LXD().GetAvailableLXDHosts(ctx, lxd.VMSpec{})
+	if err != nil {
+		p.Error(err)
+	}
+	lines := []turns.Line{turns.Machines, turns.Machines}
+	for _, host := range hosts {
+		lines = append(lines, turns.OnHost(guard.Key(host.Key()), host.Name))
+	}
+	for _, line := range lines {
+		done, err := region.Turn(ctx, line, turns.Deploy)
+		if err != nil {
+			p.Errorf("a turn is held: %v", err)
+			continue
+		}
+		defer done()
+	}
 }
 
 // meets makes a machine that meets an obstacle.

@@ -98,7 +98,7 @@ func (s *Steps) Deployment(ctx context.Context, l *Life) (Outcome, error) {
 	if err != nil {
 		return Proceed, err
 	}
-	done, err := s.turnToDeploy(ctx, l)
+	done, formerBoot, err := s.turnToDeploy(ctx, l)
 	if err != nil {
 		return Proceed, err
 	}
@@ -106,7 +106,7 @@ func (s *Steps) Deployment(ctx context.Context, l *Life) (Outcome, error) {
 	if out, err := s.Prove(ctx, l); err != nil || out.Waits() {
 		return out, err
 	}
-	s.NoteFormerNode(ctx, l)
+	l.NoteFormerNode(formerBoot)
 	spec := l.MaasMachine.Spec
 	err = s.Change(ctx, l, record.Deploy, func(ctx context.Context, permit maas.Permit) (err error) {
 		l.MAAS, err = l.Machines.Deploy(ctx, permit, l.Identity(), l.MAAS, maas.DeployParams{
@@ -146,16 +146,17 @@ func (l *Life) passOver(refusal error) {
 
 // turnToDeploy waits for a turn, unless it is too soon after MAAS refused the deployment. The refusal stays the error
 // of a machine that gets no turn. A proof from before the wait may no longer hold.
-func (s *Steps) turnToDeploy(ctx context.Context, l *Life) (done func(), err error) {
+func (s *Steps) turnToDeploy(ctx context.Context, l *Life) (done func(), formerBoot string, err error) {
 	refusal, err := l.Record.Again(record.Deploy)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	rank := turns.Deploy
 	if refusal != nil {
 		rank = turns.Again
 	}
 	began := s.Clock.Now()
+	formerBoot = s.FormerBoot(ctx, l)
 	done, err = l.Turn(ctx, turns.Machines, rank)
 	l.EndTurn()
 	if s.Clock.Since(began) > proofLasts {
@@ -164,7 +165,7 @@ func (s *Steps) turnToDeploy(ctx context.Context, l *Life) (done func(), err err
 	if refusal != nil && guard.Is[*guard.LaterError](err) {
 		err = refusal
 	}
-	return done, err
+	return done, formerBoot, err
 }
 
 // Observation reports the machine's state in the status.

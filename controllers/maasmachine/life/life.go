@@ -62,6 +62,8 @@ type Life struct {
 	Proven bool
 	// turn ends the turn that the machine has; nil if it has none.
 	turn func()
+	// formerBoot is what FormerBoot has found; nil if nothing was asked.
+	formerBoot *string
 }
 
 // TakeTurn waits for a turn, which lasts until EndTurn, or until the reconcile ends.

@@ -203,20 +203,35 @@ func (s *Steps) identify(
 	return Proceed, nil
 }
 
-// NoteFormerNode records, before the machine is deployed, when that is and how far its former Node has come.
-func (s *Steps) NoteFormerNode(ctx context.Context, l *Life) {
-	l.Record.DeployedSince, l.Record.FormerBoot = PtrTime(s.Clock.Now()), ""
+// FormerBoot returns the boot id of the Node that has the machine's name before it is deployed; "" if there is none, or
+// none can be read: then the kubelet's last sign of life is looked at instead. A workload cluster may take long to
+// respond, so it is asked once, and before the machine has a turn, which is one of few.
+func (s *Steps) FormerBoot(ctx context.Context, l *Life) string {
+	if l.formerBoot == nil {
+		boot := s.bootNow(ctx, l)
+		l.formerBoot = &boot
+	}
+	return *l.formerBoot
+}
+
+func (s *Steps) bootNow(ctx context.Context, l *Life) string {
 	workload, err := s.workload(ctx, l)
 	if err != nil || workload == nil {
-		return // The kubelet's last sign of life is looked at instead.
+		return ""
 	}
 	for _, name := range l.NodeNames() {
 		node := &corev1.Node{}
-		if workload.Get(ctx, client.ObjectKey{Name: name}, node) == nil {
-			l.Record.FormerBoot = node.Status.NodeInfo.BootID
-			return
+		err := workload.Get(ctx, client.ObjectKey{Name: name}, node)
+		if !apierrors.IsNotFound(err) {
+			return node.Status.NodeInfo.BootID
 		}
 	}
+	return ""
+}
+
+// NoteFormerNode records, before the machine is deployed, when that is and how far its former Node has come.
+func (l *Life) NoteFormerNode(boot string) {
+	l.Record.DeployedSince, l.Record.FormerBoot = PtrTime(l.Clock.Now()), boot
 }
 
 // whyFormer returns why a Node with the machine's name is not that of this deployment; "" if it is. A name proves

@@ -154,7 +154,7 @@ func (s *Steps) wantedVM(ctx context.Context, l *life.Life) (spec lxd.VMSpec, er
 // deployed, and the first of many would run as late as the last.
 func (s *Steps) composeOn(ctx context.Context, l *life.Life, host lxd.Host, spec lxd.VMSpec) (lxd.VM, error) {
 	placer := l.Machines.LXD()
-	ref := lxd.HostRef(host)
+	ref, formerBoot := lxd.HostRef(host), s.FormerBoot(ctx, l)
 	if err := cmp.Or(tooManyHosts(l, ref), s.awaitLeft(ctx, l, ref)); err != nil {
 		placer.Cancel(spec.Hostname)
 		return lxd.VM{}, err
@@ -166,7 +166,7 @@ func (s *Steps) composeOn(ctx context.Context, l *life.Life, host lxd.Host, spec
 	known := slices.Contains(l.Record.Hosts, ref) // An earlier attempt may have created a VM there all the same.
 	l.Record.Registers = l.Record.Registers || lxd.Registers(host)
 	l.Record.AddHost(ref)
-	s.NoteFormerNode(ctx, l)
+	l.NoteFormerNode(formerBoot)
 	var vm lxd.VM
 	called := false
 	err := l.Record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
