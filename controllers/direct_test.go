@@ -30,6 +30,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/turns"
 	"github.com/capmaas/cluster-api-provider-maas/test/refused"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/directhost"
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/lxd/lxdtest"
@@ -724,4 +725,50 @@ func TestAVMThatLXDCantDeleteIsNotLeft(t *testing.T) {
 	w.eventually(m, "asked again", func() bool { return recorded(t, m).CleanupSoFar().UnreachableSince == nil })
 	deletes.Store(true)
 	w.goes(m)
+}
+
+// Whoever adds an LXD decides how it responds. While it deletes a VM, nobody else waits for that: all turns to give
+// machines back in MAAS are for those that MAAS gives back.
+func TestAnLXDThatDeletesSlowlyHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts)
+	var asked atomic.Int32
+	deletes := func(r *http.Request) bool {
+		call, ours := directhost.CallOf(r)
+		return ours && (call.Method == http.MethodPut && call.Endpoint == directhost.CallPrefix+"instances/{id}/state" ||
+			call.Method == http.MethodDelete && call.Endpoint == directhost.CallPrefix+"instances/{id}")
+	}
+	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if deletes(r) {
+				asked.Add(1)
+				w.hasAllTurns(turns.Removal, 8)
+			}
+			lxd.ServeHTTP(rw, r)
+		})
+	})
+	w.addLXDHost(behind, "host-a", "zone-a")
+	w.provisionedCluster()
+	m := w.deployedMachine("md-0", false, vm)
+	asked.Store(0) // To start it was one, too.
+	w.delete(m)
+	if asked.Load() == 0 {
+		t.Error("LXD was not asked to delete the VM")
+	}
+}
+
+// hasAllTurns checks that nobody has a turn in a line of so many.
+func (w *world) hasAllTurns(line turns.Line, many int) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+	defer cancel()
+	for range many {
+		done, err := w.scopes.Regions()[0].Turn(ctx, line, turns.Acquire)
+		if err != nil {
+			w.t.Errorf("a turn is held: %v", err)
+			continue
+		}
+		defer done()
+	}
 }

@@ -135,7 +135,11 @@ func (r *Reconciler) lookForVM(ctx context.Context, l *leftVM) (again time.Durat
 	if region == nil {
 		return r.pauseOf(l), r.spare(ctx, l, noMAAS)
 	}
-	done, err := region.Turn(ctx, turns.Removal, turns.Acquire)
+	line := turns.Removal
+	if l.host.Spec.VMHost == nil {
+		line = turns.RemovalFrom(l.LeftVM.Host)
+	}
+	done, err := region.Turn(ctx, line, turns.Acquire)
 	if err != nil {
 		return 0, err
 	}

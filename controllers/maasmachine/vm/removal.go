@@ -29,7 +29,11 @@ import (
 // Removal deletes the VM. When MAAS no longer has it, its removal from the host is still to be verified.
 func (s *Steps) Removal(ctx context.Context, l *life.Life) (life.Outcome, error) {
 	s.Report(l)
-	done, err := l.Turn(ctx, turns.Removal, turns.Acquire) // Before the proof: the wait may be long.
+	on, line := vmOn(l, l.MAAS), turns.Removal
+	if on.HostFirst {
+		line = turns.RemovalFrom(on.HostRef)
+	}
+	done, err := l.Turn(ctx, line, turns.Acquire) // Before the proof: the wait may be long.
 	if err != nil {
 		return life.Proceed, err
 	}
@@ -44,7 +48,6 @@ func (s *Steps) Removal(ctx context.Context, l *life.Life) (life.Outcome, error)
 	if l.MAAS.Locked {
 		return life.WaitForUnlock(l), nil
 	}
-	on := vmOn(l, l.MAAS)
 	if on.HostFirst {
 		if out := awaitHosts(l); out.Waits() {
 			return out, nil

@@ -43,6 +43,13 @@ var Machines = Line{name: "machines", what: "MAAS acquires and deploys machines 
 // Removal is for releases and deletions, so that they don't use all connections.
 var Removal = Line{name: "removal", what: "MAAS gives back other machines first", limit: 8}
 
+// RemovalFrom is Removal for what the LXD of an LXDHost gives back, by the reference to that: it may be as slow as
+// whoever added it wants, and holds up no other.
+func RemovalFrom(host string) Line {
+	return Line{what: "LXD gives back other machines first", limit: Removal.limit,
+		host: guard.ServerAt(host, nil).Key(Removal.name)}
+}
+
 // OnHost is for composing VMs on one VM host, which makes one after the other.
 func OnHost(host guard.Key, name string) Line {
 	return Line{what: fmt.Sprintf("VM host %s composes one VM after the other", name), limit: 1, host: host}
