@@ -734,27 +734,28 @@ func TestAnLXDThatDeletesSlowlyHoldsUpNobodyElse(t *testing.T) {
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts)
 	var asked atomic.Int32
-	deletes := func(r *http.Request) bool {
-		call, ours := directhost.CallOf(r)
-		return ours && (call.Method == http.MethodPut && call.Endpoint == directhost.CallPrefix+"instances/{id}/state" ||
-			call.Method == http.MethodDelete && call.Endpoint == directhost.CallPrefix+"instances/{id}")
+	w.addLXDHost(server.Behind(t, w.inNoTurn(&asked)), "host-a", "zone-a")
+	w.provisionedCluster()
+	m := w.deployedMachine("md-0", false, vm)
+	asked.Store(0) // It was asked to start it.
+	w.delete(m)
+	if asked.Load() == 0 {
+		t.Error("LXD was not asked to delete the VM")
 	}
-	behind := server.Behind(t, func(lxd http.Handler) http.Handler {
+}
+
+// inNoTurn checks that LXD is asked to stop or delete a VM while nobody has a turn to give a machine back, and counts how
+// often.
+func (w *world) inNoTurn(asked *atomic.Int32) lxdtest.Middleware {
+	changes := []string{http.MethodPut + directhost.CallPrefix + "instances/{id}/state", http.MethodDelete + directhost.CallPrefix + "instances/{id}"}
+	return func(lxd http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if deletes(r) {
+			if call, ours := directhost.CallOf(r); ours && slices.Contains(changes, call.Method+call.Endpoint) {
 				asked.Add(1)
 				w.hasAllTurns(turns.Removal, 8)
 			}
 			lxd.ServeHTTP(rw, r)
 		})
-	})
-	w.addLXDHost(behind, "host-a", "zone-a")
-	w.provisionedCluster()
-	m := w.deployedMachine("md-0", false, vm)
-	asked.Store(0) // To start it was one, too.
-	w.delete(m)
-	if asked.Load() == 0 {
-		t.Error("LXD was not asked to delete the VM")
 	}
 }
 

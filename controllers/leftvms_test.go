@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -368,7 +369,8 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	t.Parallel()
 	server := directhost.Start(t)
 	w := newWorld(t, withLXDHosts, withDeadHosts)
-	host := w.addLXDHost(server, "host-a", "zone-a")
+	var asked atomic.Int32
+	host := w.addLXDHost(server.Behind(t, w.inNoTurn(&asked)), "host-a", "zone-a")
 	w.provisionedCluster()
 	before := w.maas.State()
 	m := w.deployedMachine("cp-0", true, vm)
@@ -376,6 +378,7 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	w.beginDeletion(m)
 	w.goes(m)
 	w.saysLeft(host, m.Status.Hostname)
+	asked.Store(0)
 	other := directhost.Start(t)
 	w.addLXDHost(other, "host-b", "zone-a")
 	next := &infrav1.MaasMachine{Spec: withSpec(vm, func(s *infrav1.MaasMachineSpec) { s.Image = vmImage })}
@@ -387,6 +390,9 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	}
 	w.must(server.Daemon.Restart(t.Context()))
 	w.eventUp(host, "LeftVMDeleted")
+	if asked.Load() == 0 {
+		t.Error("LXD was asked to delete nothing")
+	}
 	w.deployed(next)
 	w.delete(next)
 	for _, each := range []*directhost.Host{server, other} {
