@@ -4,6 +4,7 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -401,4 +402,33 @@ func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 		}
 	}
 	w.unchanged(before)
+}
+
+// What spoke against the deletion of a VM, and does not any more, lets its LXDHost go no sooner: with that, nothing would
+// remember the VM's device and its addresses.
+func TestAnLXDHostGoesAfterTheDeviceOfAVMThatWasSpared(t *testing.T) {
+	t.Parallel()
+	server := directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withDeadHosts)
+	host := w.addLXDHost(server, "host-a", "zone-a")
+	w.provisionedCluster()
+	m := w.deployedMachine("cp-0", true, vm)
+	w.must(server.Daemon.Kill())
+	w.beginDeletion(m)
+	w.goes(m)
+	w.saysLeft(host, m.Status.Hostname)
+	w.stopManager()
+	recorded, err := record.OfHost(host)
+	w.must(err)
+	recorded.Left[0].Spared = "a MaasMachine had its name"
+	text, err := json.Marshal(recorded)
+	w.must(err)
+	w.patch(host, func() { host.Annotations[infrav1.RecordAnnotation] = string(text) })
+	w.must(server.Daemon.Restart(t.Context()))
+	w.beginDeletion(host)
+	w.startManager()
+	w.goes(host)
+	if got, left := server.VMs(t), w.devices(); len(got) > 0 || len(left) > 0 {
+		t.Errorf("LXD has %v, and MAAS the devices %v", got, left)
+	}
 }

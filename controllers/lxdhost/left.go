@@ -195,6 +195,12 @@ func (r *Reconciler) deleteVM(
 	if why != (spared{}) {
 		return r.pauseOf(l), r.spare(ctx, l, why)
 	}
+	if l.Spared != "" { // From now on its device holds the LXDHost again: see leftOn.
+		if err := l.record.Merge(ctx, func(all *record.LeftVMs) { all.Spare(l.LeftVM, "", false) }); err != nil {
+			return 0, client.IgnoreNotFound(err)
+		}
+		l.Spared = ""
+	}
 	// Once the call is recorded, no MaasMachine of the name is given a VM there. One that was made before shows now.
 	err = l.record.OnHost(ctx, record.DeleteVM, func(ctx context.Context, permit maas.VMPermit) error {
 		if why, err = r.whySpared(ctx, l, cluster, found); err != nil || why != (spared{}) {

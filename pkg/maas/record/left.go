@@ -62,7 +62,7 @@ func (v LeftVM) IsSpared(why string, namesake bool) bool {
 	return v.Spared == brief(why) && (v.Namesakes || !namesake)
 }
 
-// Spare records why a VM that was left is not deleted. namesake means that there is another one of its name.
+// Spare records why a VM that was left is not deleted; "": it is. namesake means that there is another one of its name.
 func (l LeftVMs) Spare(vm LeftVM, why string, namesake bool) {
 	if at := slices.IndexFunc(l, vm.is); at >= 0 {
 		l[at].Spared = brief(why)
