@@ -33,6 +33,8 @@ var badMachines = []badObject{
 	{"memory in GB", "{image: i, minMemory: 8}", ".minMemory"},
 	{"memory with a unit", "{image: i, minMemory: 4Gi}", ".minMemory"},
 	{"negative disk", "{image: i, minDiskSize: -5}", ".minDiskSize"},
+	{"empty MaasCluster", `{image: i, maasClusterName: ""}`, ".maasClusterName"},
+	{"MaasCluster with its namespace", "{image: i, maasClusterName: team-a/site-b}", ".maasClusterName"},
 	{"empty tag", `{image: i, tags: [""]}`, ".tags[0]"},
 	{"tag with a comma", `{image: i, tags: [ok, "a,b"]}`, ".tags[1]"},
 	{"the same tag twice", "{image: i, tags: [a, a]}", ".tags[1]"},
@@ -195,7 +197,21 @@ var badClusters = []badObject{
 	{"size of the pool is a number", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {storageSize: 50}}", ".lxdConfig.storageSize"},
 	{"host bridge with a bad name", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {networkBridge: br/0}}", ".lxdConfig.networkBridge"},
 	{"credentials of the hosts without a name", "{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {credentialsRef: {}}}", ".lxdConfig.credentialsRef.name"},
+	{"a domain beside a Cluster that has its endpoint", "{clusterName: c1, dnsDomain: maas}", ".dnsDomain"},
+	{"an endpoint beside a Cluster that has its own", "{clusterName: c1, controlPlaneEndpoint: {host: a}}", ".controlPlaneEndpoint"},
+	{"a virtual IP beside a Cluster that has its endpoint", "{clusterName: c1, virtualIP: {address: 10.0.0.5}}", ".virtualIP"},
+	{"a host cluster of another provider's Cluster", "{clusterName: c1, lxdControlPlaneCluster: true}", ".lxdControlPlaneCluster"},
 	{"empty zone of the hosts", `{dnsDomain: maas, lxdControlPlaneCluster: true, lxdConfig: {zone: ""}}`, ".lxdConfig.zone"},
+}
+
+// badServing are refused of a MaasCluster; no template has the field at all.
+var badServing = []badObject{
+	{"an empty Cluster", `{clusterName: ""}`, ".clusterName"},
+	{"a Cluster with its namespace", "{clusterName: team-a/c1}", ".clusterName"},
+}
+
+var badTemplateClusters = []badObject{
+	{"a template of what is no Cluster's infrastructure", "{clusterName: c1}", ".clusterName"},
 }
 
 // directHost are the fields that a host needs of which LXD is asked itself.
@@ -243,8 +259,8 @@ func TestBadObjectsAreRefused(t *testing.T) {
 	}{
 		{"MaasMachine", "spec", nil, [][]badObject{badMachines, badMachineIDs}},
 		{"MaasMachineTemplate", "spec.template.spec", inTemplate, [][]badObject{badMachines, badTemplateMachines}},
-		{"MaasCluster", "spec", nil, [][]badObject{badClusters}},
-		{"MaasClusterTemplate", "spec.template.spec", inTemplate, [][]badObject{badClusters}},
+		{"MaasCluster", "spec", nil, [][]badObject{badClusters, badServing}},
+		{"MaasClusterTemplate", "spec.template.spec", inTemplate, [][]badObject{badClusters, badTemplateClusters}},
 		{"LXDHost", "spec", nil, [][]badObject{badLXDHosts}},
 		{"MaasRemediation", "spec", nil, [][]badObject{badRemediations}},
 		{"MaasRemediationTemplate", "spec.template.spec", inTemplate, [][]badObject{badRemediations}},

@@ -200,10 +200,23 @@ func DefaultLXDHostConfig() LXDHostConfig {
 // MaasClusterSpec is the desired state of a MaasCluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.lxdConfig) || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdConfig",message="lxdConfig prepares the nodes of a host cluster: set lxdControlPlaneCluster to true, or remove lxdConfig"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.lxdControlPlaneCluster) || !self.lxdControlPlaneCluster || (oldSelf.hasValue() && has(oldSelf.value().virtualIP) && has(oldSelf.value().lxdControlPlaneCluster) && oldSelf.value().lxdControlPlaneCluster)",optionalOldSelf=true,fieldPath=".virtualIP",message="virtualIP is not for clusters of VM hosts (lxdControlPlaneCluster): MAAS takes the address for one of the host's own, and drops the reservation. Use dnsDomain alone, or an endpoint of your own in controlPlaneEndpoint.host"
-// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || has(self.dnsDomain)",fieldPath=".dnsDomain",reason=FieldValueRequired,message="virtualIP needs dnsDomain (a domain that MAAS serves): the address is reserved under a name in it"
+// +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || has(self.dnsDomain) || has(self.clusterName)",fieldPath=".dnsDomain",reason=FieldValueRequired,message="virtualIP needs dnsDomain (a domain that MAAS serves): the address is reserved under a name in it"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.address) || self.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || self.controlPlaneEndpoint.host == self.virtualIP.address",fieldPath=".virtualIP.address",message="virtualIP.address and controlPlaneEndpoint.host differ: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualIP) || !has(self.virtualIP.subnet) || self.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || (isIP(self.controlPlaneEndpoint.host) && cidr(self.virtualIP.subnet).containsIP(self.controlPlaneEndpoint.host))",fieldPath=".virtualIP.subnet",message="controlPlaneEndpoint.host is not in virtualIP.subnet: remove controlPlaneEndpoint.host, it becomes the virtual IP; or remove virtualIP to provide the endpoint yourself"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterName) || !has(self.dnsDomain)",fieldPath=".dnsDomain",message="dnsDomain is for the API endpoint, which the infrastructure of the Cluster provides where clusterName is set: remove dnsDomain; or, if this MaasCluster is to be the infrastructure of the Cluster, remove clusterName and name it in the infrastructureRef of the Cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterName) || !has(self.controlPlaneEndpoint)",fieldPath=".controlPlaneEndpoint",message="controlPlaneEndpoint is provided by the infrastructure of the Cluster where clusterName is set: remove controlPlaneEndpoint; or, if this MaasCluster is to be the infrastructure of the Cluster, remove clusterName and name it in the infrastructureRef of the Cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterName) || !has(self.virtualIP)",fieldPath=".virtualIP",message="virtualIP is for the API endpoint, which the infrastructure of the Cluster provides where clusterName is set: remove virtualIP; or, if this MaasCluster is to be the infrastructure of the Cluster, remove clusterName and name it in the infrastructureRef of the Cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterName) || !has(self.lxdControlPlaneCluster) || !self.lxdControlPlaneCluster",fieldPath=".lxdControlPlaneCluster",message="lxdControlPlaneCluster makes hosts of all nodes of a Cluster, and clusterName is for a Cluster with nodes of others: remove lxdControlPlaneCluster, and make the host cluster a Cluster of its own"
 type MaasClusterSpec struct {
+	// clusterName is the Cluster in this namespace whose machines in MAAS are made with this MaasCluster, though its
+	// infrastructureRef names another object: another provider's, or another MaasCluster. The API endpoint is not its
+	// business. Empty: it is the infrastructure of the Cluster that names it. It can't be changed.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="clusterName is the name of a Cluster in this namespace, for example c1"
+	ClusterName string `json:"clusterName,omitempty"`
+
 	// dnsDomain is a domain that MAAS serves, for example maas. The API endpoint gets a DNS record in it that follows
 	// the control planes. It is not needed where you or the control-plane provider provide the endpoint.
 	// +optional
@@ -325,7 +338,8 @@ type MaasClusterStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// MaasCluster is the MAAS side of a Cluster: its API endpoint, its zones and its credentials.
+// MaasCluster is the MAAS side of a Cluster: its API endpoint, its zones and its credentials. With spec.clusterName it
+// is that of the machines in MAAS of a Cluster whose infrastructure is another one.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=maasclusters,shortName=mc,scope=Namespaced,categories=cluster-api
 // +kubebuilder:subresource:status
@@ -349,6 +363,7 @@ type MaasCluster struct {
 	// +kubebuilder:validation:XValidation:rule="oldSelf.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || oldSelf.?controlPlaneEndpoint.?port.orValue(0) == 0 || self.?controlPlaneEndpoint.?port.orValue(0) == oldSelf.controlPlaneEndpoint.port",fieldPath=".controlPlaneEndpoint.port",message="controlPlaneEndpoint.port is immutable once the host is set: kubeconfigs name it; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.?controlPlaneEndpoint.?host.orValue(\"\") == \"\" || (has(self.virtualIP) == has(oldSelf.virtualIP) && (!has(self.virtualIP) || self.virtualIP == oldSelf.virtualIP))",fieldPath=".virtualIP",message="virtualIP can't be changed once the cluster has an API endpoint: certificates and kubeconfigs name it; create a new cluster"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.lxdControlPlaneCluster) || !oldSelf.lxdControlPlaneCluster || (has(self.lxdControlPlaneCluster) && self.lxdControlPlaneCluster)",fieldPath=".lxdControlPlaneCluster",message="lxdControlPlaneCluster can't be turned off: VMs of other clusters may run on the nodes; delete the cluster instead"
+	// +kubebuilder:validation:XValidation:rule="has(self.clusterName) == has(oldSelf.clusterName) && (!has(self.clusterName) || self.clusterName == oldSelf.clusterName)",fieldPath=".clusterName",message="clusterName can't be set later, changed or removed: what is in MAAS belongs to machines of one Cluster; create a new MaasCluster"
 	Spec MaasClusterSpec `json:"spec"`
 
 	// status is the observed state.

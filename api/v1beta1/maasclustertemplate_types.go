@@ -15,6 +15,7 @@ type MaasClusterTemplateResource struct {
 
 	// spec is the spec of every MaasCluster made from this template.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="!has(self.clusterName)",fieldPath=".clusterName",message="clusterName is of one MaasCluster that is no Cluster's infrastructure: remove it from the template, which makes those that are"
 	Spec MaasClusterSpec `json:"spec"`
 }
 

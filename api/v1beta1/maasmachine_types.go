@@ -513,6 +513,15 @@ type ResourceCount int32
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".storage",message="storage is for bare metal: an LXD VM has the disks of lxdConfig; remove storage"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || self.storage.layout != 'blank' || (has(self.deployInMemory) && self.deployInMemory)",fieldPath=".storage.layout",message="the layout blank leaves nothing to install on: set deployInMemory, or another layout"
 type MaasMachineSpec struct {
+	// maasClusterName is the MaasCluster in this namespace that the machine is made with: the infrastructure of its
+	// Cluster, or one whose spec.clusterName is its Cluster. Default: the former; if that is another provider's, the only
+	// one of the latter.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="maasClusterName is the name of a MaasCluster in this namespace"
+	MaasClusterName string `json:"maasClusterName,omitempty"`
+
 	// failureDomain is the MAAS zone of the machine. Machine.spec.failureDomain overrides it. Default: any zone.
 	// +optional
 	FailureDomain PlaceName `json:"failureDomain,omitempty"`
@@ -912,6 +921,7 @@ type MaasMachine struct {
 
 	// spec is the desired state.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="has(self.maasClusterName) == has(oldSelf.maasClusterName) && (!has(self.maasClusterName) || self.maasClusterName == oldSelf.maasClusterName)",fieldPath=".maasClusterName",message="maasClusterName is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="self.image == oldSelf.image",fieldPath=".image",message="image is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.failureDomain) == has(oldSelf.failureDomain) && (!has(self.failureDomain) || self.failureDomain == oldSelf.failureDomain)",fieldPath=".failureDomain",message="failureDomain is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.resourcePool) == has(oldSelf.resourcePool) && (!has(self.resourcePool) || self.resourcePool == oldSelf.resourcePool)",fieldPath=".resourcePool",message="resourcePool is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"

@@ -94,6 +94,7 @@ interfaces:
 var goodMachineIDs = map[string]string{
 	"one certain machine": "{image: i, systemID: nqpsap}",
 	"recorded bare metal": "{image: i, systemID: nqpsap, providerID: 'maas://az1/nqpsap'}",
+	"of a MaasCluster":    "{image: i, maasClusterName: site-b}",
 	"recorded VM":         "{image: i, dynamicLXD: true, systemID: abc123, providerID: 'maas-lxd://az-2/abc123'}",
 }
 
@@ -134,6 +135,10 @@ var goodRemediations = map[string]string{
 	"restart with care": "{powerCycle: {tries: 5, timeoutSeconds: 86400}}",
 }
 
+var goodServing = map[string]string{
+	"of another provider's Cluster": "{clusterName: c1, credentialsRef: {name: maas}, failureDomains: [az1], preferredSubnets: [10.77.0.0/24], lxdControlPlaneCluster: false}",
+}
+
 // samples are all objects that must be accepted, by kind.
 func samples() map[string][]map[string]string {
 	wrapped := func(specs map[string]string) map[string]string {
@@ -146,7 +151,7 @@ func samples() map[string][]map[string]string {
 	return map[string][]map[string]string{
 		"MaasMachine":         {goodMachines, goodMachineIDs},
 		"MaasMachineTemplate": {wrapped(goodMachines)},
-		"MaasCluster":         {goodClusters},
+		"MaasCluster":         {goodClusters, goodServing},
 		"MaasClusterTemplate": {wrapped(goodClusters)},
 		"MaasRemediation":     {goodRemediations},
 

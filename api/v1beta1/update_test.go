@@ -104,6 +104,9 @@ var refusedClusterUpdates = []update{
 		"host cluster removed", "{dnsDomain: maas, lxdControlPlaneCluster: true}", "{dnsDomain: maas}",
 		".lxdControlPlaneCluster",
 	},
+	{"Cluster named later", "{}", "{clusterName: c1}", ".clusterName"},
+	{"another Cluster", "{clusterName: c1}", "{clusterName: c2}", ".clusterName"},
+	{"no Cluster any more", "{clusterName: c1}", "{}", ".clusterName"},
 	{
 		"endpoint removed", "{dnsDomain: maas, controlPlaneEndpoint: {host: a, port: 1}}", "{dnsDomain: maas}",
 		".controlPlaneEndpoint.host",

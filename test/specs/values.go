@@ -8,6 +8,7 @@ var bases = map[string]map[string]string{
 		"the least": "image: i",
 		"bare metal": `
 image: ubuntu/jammy
+maasClusterName: site-a
 failureDomain: zone-a
 resourcePool: default
 minCPU: 2
@@ -60,6 +61,7 @@ lxdConfig:
 	},
 	"MaasCluster": {
 		"the least":       "{}",
+		"of another's":    "{clusterName: c1, credentialsRef: {name: maas}}",
 		"a name":          "{dnsDomain: maas.sim}",
 		"own credentials": "{dnsDomain: maas.sim, credentialsRef: {name: maas}, failureDomains: [zone-a], preferredSubnets: [10.77.0.0/24], preferredInterfaces: [eth0]}",
 		"endpoint":        "{dnsDomain: maas.sim, controlPlaneEndpoint: {host: api.example.com, port: 6443}}",
@@ -150,6 +152,8 @@ var samples = map[string][]any{
 	"MaasMachine.lxdConfig.network.devices":        {list(object("name", "eth0", "bridge", "br0")), list(object("name", "eth1", "subnet", "10.77.0.0/24"))},
 	"MaasMachine.release":                          {object(), object("erase", "quick"), object("keep", object())},
 	"MaasMachine.release.keep":                     {object(), object("timeoutSeconds", 60)},
+	"MaasMachine.maasClusterName":                  {"site-a", "site-b"},
+	"MaasCluster.clusterName":                      {"c1", "c2"},
 	"MaasCluster.dnsDomain":                        {"maas.sim", "other.sim"},
 	"MaasCluster.controlPlaneEndpoint":             {object("host", "api.example.com", "port", 6443), object("host", "10.77.0.20"), object("port", 443)},
 	"MaasCluster.controlPlaneEndpoint.host":        {"api.example.com", "10.77.0.20", ""},
