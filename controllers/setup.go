@@ -13,8 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/controllers/clustercache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/controllers/credentialssecret"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/evacuation"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/disruption"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/keep"
@@ -98,6 +101,11 @@ type parts struct {
 	reconcilers []interface {
 		SetupWithManager(context.Context, ctrl.Manager, controller.Options) error
 	}
+}
+
+// Serves reports whether a Cluster has a MaasCluster: its infrastructure, or one that names it.
+func Serves(ctx context.Context, c client.Reader, cluster *clusterv1.Cluster) bool {
+	return len(clusters.Requests(ctx, c, cluster)) > 0
 }
 
 // Setup adds all reconcilers to the manager. It returns the inventories and scopes that they share.

@@ -219,7 +219,8 @@ func managementID(ctx context.Context, mgr ctrl.Manager) (string, error) {
 	return id, err
 }
 
-// newClusterCache connects to the workload clusters whose infrastructure is ours.
+// newClusterCache connects to the workload clusters with a MaasCluster. A Cluster that gets one later is looked at
+// again when it changes, as it does with each of its machines, and with each sync period.
 func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clustercache.ClusterCache, error) {
 	secrets, err := setup.CreateSecretCachingClient(mgr)
 	if err != nil {
@@ -228,10 +229,7 @@ func newClusterCache(ctx context.Context, mgr ctrl.Manager, opts options) (clust
 	connections, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient:     kubeconfigs{secrets},
 		WatchFilterValue: opts.reconcile.WatchFilter,
-		ClusterFilter: func(cluster *clusterv1.Cluster) bool {
-			ref := cluster.Spec.InfrastructureRef
-			return ref.Kind == "MaasCluster" && ref.APIGroup == infrav1.GroupVersion.Group
-		},
+		ClusterFilter:    func(cluster *clusterv1.Cluster) bool { return controllers.Serves(ctx, mgr.GetClient(), cluster) },
 		// No index: it would begin to watch. What is read of Nodes is in nodes.Cache; nothing else is read from a cache.
 		Cache:  clustercache.CacheOptions{DefaultTransform: lean},
 		Client: setup.ClusterCacheClientOptions(controllerName, workloadQPS, workloadBurst),

@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 )
 
 func TestConclude(t *testing.T) {
@@ -125,9 +125,9 @@ func TestWhichVMsAreOnAHost(t *testing.T) {
 		"of such a one, with an unreadable record": {infra, machine(``, "here", unreadable), false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := (&round{maasMachines: []infrav1.MaasMachine{tc.machine}, homes: map[client.ObjectKey]string{
-				{Namespace: "default", Name: "here"}: here, {Namespace: "default", Name: "there"}: there,
-			}}).on(tc.host)
+			found := (&round{maasMachines: []infrav1.MaasMachine{tc.machine}, homes: clusters.HomesOf([]infrav1.MaasCluster{
+				homeOf("here", here), homeOf("there", there),
+			})}).on(tc.host)
 			if (len(found) == 1) != tc.is {
 				t.Fatalf("%d VMs are on it", len(found))
 			}
@@ -136,4 +136,11 @@ func TestWhichVMsAreOnAHost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// homeOf returns the MaasCluster of a Cluster, which records its MAAS.
+func homeOf(cluster, where string) infrav1.MaasCluster {
+	return infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: cluster,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}, Annotations: map[string]string{infrav1.MAASAnnotation: where},
+	}}
 }

@@ -50,7 +50,7 @@ func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) outcome {
 }
 
 func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
-	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, v.cluster)
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, v.cluster, v.maasMachine)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 // round is what one look at all hosts has found.
 type round struct {
 	maasMachines []infrav1.MaasMachine
-	homes        map[client.ObjectKey]string // the MAAS of a Cluster, as far as it is known
+	homes        clusters.Homes
 	// successors are VMs that are to be placed, and have no place yet.
 	successors []successor
 	// silent are the MAASes that did not say in time what room they have, and their errors.

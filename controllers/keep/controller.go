@@ -86,7 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || len(rec.Kept) == 0 || r.Ignores(maasCluster) {
 		return ctrl.Result{}, err
 	}
-	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
+	cluster, err := clusters.ClusterOf(ctx, r.Client, maasCluster)
 	if err == nil && cluster == nil {
 		cluster, err = util.GetClusterByName(ctx, r.Client, maasCluster.Namespace, clusters.NameOf(maasCluster))
 	}

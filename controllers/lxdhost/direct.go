@@ -270,7 +270,7 @@ func mayBeOn(m *infrav1.MaasMachine, host *infrav1.LXDHost, there *existing) boo
 	}
 	recorded, err := record.OfMachine(m)
 	inItsMAAS := func() bool { // Without its MaasCluster, which may be gone by force, it may be in any.
-		home, known := there.homes[clusters.KeyOf(m)]
+		home, known := there.homes.Where(m)
 		return !known || home == host.Annotations[infrav1.MAASAnnotation]
 	}
 	return err != nil ||

@@ -25,7 +25,7 @@ type existing struct {
 	machines map[string][]*infrav1.MaasMachine // bare metal, by system id
 	lxd      []*infrav1.MaasMachine            // VMs
 	vms      map[string][]*infrav1.MaasMachine // those that have a host, by the id of that VM host: see placeOf
-	homes    map[client.ObjectKey]string       // the MAAS of a Cluster, as far as it is known
+	homes    clusters.Homes
 }
 
 func readObjects(ctx context.Context, c client.Reader, in ...client.ListOption) (*existing, error) {
@@ -36,7 +36,7 @@ func readObjects(ctx context.Context, c client.Reader, in ...client.ListOption) 
 	if err := c.List(ctx, machines, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	homes, err := clusters.Homes(ctx, c, in...)
+	homes, err := clusters.ReadHomes(ctx, c, in...)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,8 @@ func (e *existing) of(s *sighting, views map[string]*view) []*infrav1.LXDHost {
 
 // isIn reports whether a machine belongs to a MAAS. One without a known MAAS belongs to none.
 func (e *existing) isIn(machine *infrav1.MaasMachine, where string) bool {
-	return e.homes[clusters.KeyOf(machine)] == where
+	home, _ := e.homes.Where(machine)
+	return home == where
 }
 
 // claimsOf returns the MaasMachines that claim to be the machine of a VM host. Any user may write one.

@@ -8,9 +8,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 )
 
 // A former VM host has VMs without marks, until they are adopted: the records of MaasMachines know of them.
@@ -19,7 +19,7 @@ func TestVMsThatMayBeOnAnLXDHost(t *testing.T) {
 	host.Spec.VMHost = &infrav1.VMHostReference{ID: 7}
 	direct := host.DeepCopy()
 	direct.Spec.VMHost = nil
-	there := &existing{homes: map[client.ObjectKey]string{{Namespace: "ns", Name: "here"}: "maas-1", {Namespace: "ns", Name: "there"}: "maas-2", {Namespace: "ns", Name: "new"}: ""}}
+	there := &existing{homes: clusters.HomesOf([]infrav1.MaasCluster{homeOf("ns", "here", "maas-1"), homeOf("ns", "there", "maas-2"), homeOf("ns", "new", "")})}
 	for name, tc := range map[string]struct {
 		host            *infrav1.LXDHost
 		cluster, record string
@@ -115,4 +115,11 @@ func TestMaasMachinesOfOtherNamespacesHoldNoLXDHost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// homeOf returns the MaasCluster of a Cluster, which records its MAAS.
+func homeOf(namespace, cluster, where string) infrav1.MaasCluster {
+	return infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cluster,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}, Annotations: map[string]string{infrav1.MAASAnnotation: where},
+	}}
 }

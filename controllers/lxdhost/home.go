@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
@@ -103,16 +102,11 @@ func (r *Reconciler) marksOn(ctx context.Context, host *infrav1.LXDHost) (all []
 	if err != nil {
 		return nil, err
 	}
-	owners, err := r.owners(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ids := map[string]string{}
-	for id, cluster := range owners {
-		ids[cluster] = id
-	}
 	for _, m := range machines {
-		owner := ids[clusters.KeyOf(m).String()]
+		owner := ""
+		if of := there.homes.Of(m); of != nil {
+			owner = of.Annotations[infrav1.OwnerIDAnnotation]
+		}
 		all = append(all, lxdhost.Marks{Owner: owner, Machine: maas.Hostname(m.Name, owner)})
 	}
 	recorded, err := record.OfHost(host)

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
@@ -25,7 +25,7 @@ func TestClaimsAreOfTheMAASThatShowsTheVMHost(t *testing.T) {
 	}
 	there := &existing{
 		machines: map[string][]*infrav1.MaasMachine{"abc123": {machine("unknown"), machine("elsewhere"), machine("here")}},
-		homes:    map[client.ObjectKey]string{{Namespace: "elsewhere", Name: "c"}: "fake/MAAS", {Namespace: "here", Name: "c"}: "maas/MAAS"},
+		homes:    clusters.HomesOf([]infrav1.MaasCluster{homeOf("elsewhere", "c", "fake/MAAS"), homeOf("here", "c", "maas/MAAS")}),
 	}
 	claims := there.claimsOf(&sighting{VMHost: vmHost(7, "lxd-a", "abc123"), where: "maas/MAAS"})
 	if len(claims) != 1 || claims[0].Namespace != "here" {

@@ -147,16 +147,12 @@ func (m *Mirror) proveIn(
 
 // identityOf returns what identifies the machine of a MaasMachine in MAAS. Only the manager writes the owner id.
 func (m *Mirror) identityOf(ctx context.Context, claim *infrav1.MaasMachine) (ownership.Identity, error) {
-	list := &infrav1.MaasClusterList{}
-	if err := m.Client.List(ctx, list, client.InNamespace(claim.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return ownership.Identity{}, fmt.Errorf("listing the MaasClusters of namespace %s: %w", claim.Namespace, err)
+	homes, err := clusters.ReadHomes(ctx, m.Client, client.InNamespace(claim.Namespace))
+	of := homes.Of(claim)
+	if err != nil || of == nil {
+		return ownership.Identity{}, err
 	}
-	name := clusters.KeyOf(claim).Name
-	at := slices.IndexFunc(list.Items, func(c infrav1.MaasCluster) bool { return clusters.NameOf(&c) == name })
-	if at < 0 {
-		return ownership.Identity{}, nil
-	}
-	s := &scope.Machine{Cluster: &scope.Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: &list.Items[at]},
+	s := &scope.Machine{Cluster: &scope.Cluster{Cluster: &clusterv1.Cluster{}, MaasCluster: of},
 		MaasMachine: claim}
 	return s.Identity(), nil
 }

@@ -75,8 +75,8 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(
 	ctx context.Context, mgr ctrl.Manager, options controller.Options,
 ) (err error) {
-	clusterToInfra := func(_ context.Context, cluster client.Object) []reconcile.Request {
-		return clusters.Requests(cluster.(*clusterv1.Cluster))
+	clusterToInfra := func(ctx context.Context, cluster client.Object) []reconcile.Request {
+		return clusters.Requests(ctx, r.Client, cluster.(*clusterv1.Cluster))
 	}
 	setup, limited := workers.Manage(ctx, mgr, "maascluster", r, options)
 	r.controller, err = setup.
@@ -126,7 +126,7 @@ func (r *Reconciler) toCluster(ctx context.Context, object client.Object) []reco
 	if err != nil {
 		return nil
 	}
-	return clusters.Requests(cluster)
+	return clusters.Requests(ctx, r.Client, cluster)
 }
 
 // Reconcile brings one MaasCluster closer to its desired state.
@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	if r.Ignores(maasCluster) || r.told.Ended(maasCluster) {
 		return ctrl.Result{}, nil
 	}
-	cluster, err := clusters.OwnerCluster(ctx, r.Client, maasCluster)
+	cluster, err := clusters.ClusterOf(ctx, r.Client, maasCluster)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("reading the owner Cluster: %w", err)
 	}
@@ -151,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return ctrl.Result{}, r.awaitOwner(ctx, maasCluster)
 		}
 		cluster = &clusterv1.Cluster{}
-		cluster.Name, cluster.Namespace = maasCluster.Labels[clusterv1.ClusterNameLabel], maasCluster.Namespace
+		cluster.Name, cluster.Namespace = clusters.NameOf(maasCluster), maasCluster.Namespace
 	}
 	if !annotations.IsPaused(cluster, maasCluster) {
 		r.toldBlocked.Again(maasCluster)
@@ -164,7 +164,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	case err != nil:
 		return ctrl.Result{}, err
 	case isPaused:
-		return r.allowMove(ctx, maasCluster)
+		return r.allowMove(ctx, cluster, maasCluster)
 	case changed:
 		return ctrl.Result{}, nil
 	}
@@ -197,6 +197,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 // awaitOwner says what a MaasCluster without an owner waits for. One that has another owner gets its Cluster soon, one
 // that is paused is being moved, and of one that something else manages that is for what manages it to say.
 func (r *Reconciler) awaitOwner(ctx context.Context, maasCluster *infrav1.MaasCluster) error {
+	if maasCluster.Spec.ClusterName != "" {
+		return r.join(ctx, maasCluster)
+	}
 	if len(maasCluster.OwnerReferences) > 0 || annotations.HasPaused(maasCluster) ||
 		annotations.IsExternallyManaged(maasCluster) {
 		return nil
@@ -211,7 +214,7 @@ func (r *Reconciler) reconcileForeign(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) (ctrl.Result, error) {
 	if annotations.IsPaused(cluster, maasCluster) {
-		return r.allowMove(ctx, maasCluster)
+		return r.allowMove(ctx, cluster, maasCluster)
 	}
 	if before := maasCluster.DeepCopy(); before.Status.ObservedGeneration != before.Generation {
 		maasCluster.Status.ObservedGeneration = maasCluster.Generation
@@ -239,7 +242,7 @@ func (r *Reconciler) reconcileForeign(
 func (r *Reconciler) reconcileNormal(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, rec *record.Cluster,
 ) (ctrl.Result, error) {
-	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, r.Client, cluster, maasCluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -330,7 +333,8 @@ func (r *Reconciler) reconcileDelete(
 		return report.Explain(err).Show(maasCluster, infrav1.DNSReadyCondition).Result(err)
 	}
 	if len(machines) > 0 {
-		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "%s", whyMachines(cluster, machines))
+		report.SetFalse(maasCluster, infrav1.DNSReadyCondition, infrav1.DeletingReason, "%s",
+			whyMachines(cluster, maasCluster, machines))
 		return ctrl.Result{RequeueAfter: report.SafetyRetry}, nil
 	}
 	if kept := len(rec.Kept); kept > 0 {
@@ -360,36 +364,46 @@ func (r *Reconciler) reconcileDelete(
 func (r *Reconciler) machinesLeft(
 	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) ([]infrav1.MaasMachine, error) {
-	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, r.Client, cluster, maasCluster)
 	if err != nil || len(machines) > 0 {
 		return machines, err
 	}
-	return r.machinesNow(ctx, cluster.Name, maasCluster)
+	return r.machinesNow(ctx, cluster, maasCluster)
 }
 
 // machinesNow returns the machines of a cluster that the API server has, also those whose label was removed.
 func (r *Reconciler) machinesNow(
-	ctx context.Context, cluster string, maasCluster *infrav1.MaasCluster,
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
 ) ([]infrav1.MaasMachine, error) {
 	all, id := &infrav1.MaasMachineList{}, maasCluster.Annotations[infrav1.OwnerIDAnnotation]
 	if err := r.APIReader.List(ctx, all, client.InNamespace(maasCluster.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing the MaasMachines that are there now: %w", err)
 	}
-	return list.Where(all.Items, func(m infrav1.MaasMachine) bool {
-		return clusters.KeyOf(&m).Name == cluster || (id != "" && m.Annotations[infrav1.OwnerIDAnnotation] == id)
-	}), nil
+	asked := list.Where(all.Items, func(m infrav1.MaasMachine) bool {
+		return id != "" && m.Annotations[infrav1.OwnerIDAnnotation] == id
+	})
+	others := list.Where(all.Items, func(m infrav1.MaasMachine) bool {
+		return clusters.KeyOf(&m).Name == cluster.Name && (id == "" || m.Annotations[infrav1.OwnerIDAnnotation] != id)
+	})
+	others, err := clusters.Only(ctx, r.Client, cluster, maasCluster, others)
+	return append(asked, others...), err
 }
 
 // maxNamed is how many machines a message names.
 const maxNamed = 5
 
 // whyMachines says for which machines a MaasCluster that is being deleted waits, and what deletes them.
-func whyMachines(cluster *clusterv1.Cluster, machines []infrav1.MaasMachine) string {
+func whyMachines(
+	cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, machines []infrav1.MaasMachine,
+) string {
 	names := list.Each(machines, func(m infrav1.MaasMachine) string { return m.Name })
 	slices.Sort(names)
 	remedy := ""
 	if cluster.UID != "" && cluster.DeletionTimestamp.IsZero() {
 		remedy = fmt.Sprintf("; Cluster %s is not being deleted, and keeps them: delete it", cluster.Name)
+		if maasCluster.Spec.ClusterName != "" {
+			remedy += ", or what makes these machines"
+		}
 	}
 	return fmt.Sprintf("waiting for %d machine(s) to be deleted: %s%s", len(names), text.List(names, maxNamed), remedy)
 }

@@ -53,7 +53,7 @@ func (r *Reconciler) follow(
 	if err != nil {
 		return nil, err
 	}
-	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, r.Client, cluster, maasCluster)
 	if err != nil {
 		return nil, err
 	}

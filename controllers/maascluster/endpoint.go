@@ -24,6 +24,9 @@ import (
 
 // reconcileEndpoint sets the cluster's endpoint, and keeps its DNS record or reservation in MAAS.
 func (r *Reconciler) reconcileEndpoint(ctx context.Context, s *scope.Cluster, rec *record.Cluster) error {
+	if s.MaasCluster.Spec.ClusterName != "" {
+		return r.reconcileJoined(s)
+	}
 	if s.Endpoint() != scope.EndpointVirtualIP {
 		if err := r.forgetVirtualIP(ctx, s, rec); err != nil {
 			return err
@@ -150,7 +153,7 @@ func (r *Reconciler) reconcileVirtualIP(ctx context.Context, s *scope.Cluster, r
 // heldByItsOwn returns the virtual IP if MAAS has made it an address of one of the cluster's machines, as MAAS does
 // with VM hosts. MAAS gives the address to no other machine while that one has it.
 func (r *Reconciler) heldByItsOwn(ctx context.Context, s *scope.Cluster, address string) (string, error) {
-	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, r.Client, s.Cluster, s.MaasCluster)
 	if err != nil {
 		return "", err
 	}

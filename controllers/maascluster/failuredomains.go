@@ -209,5 +209,5 @@ func (r *Reconciler) templateToCluster(ctx context.Context, object client.Object
 	if err != nil || cluster == nil {
 		return nil
 	}
-	return clusters.Requests(cluster)
+	return clusters.Requests(ctx, r.Client, cluster)
 }

@@ -64,7 +64,7 @@ func (r *Reconciler) reconcileHostCluster(ctx context.Context, s *scope.Cluster)
 	if !s.MaasCluster.Spec.LXDControlPlaneCluster {
 		return nil
 	}
-	machines, err := clusters.Machines(ctx, r.Client, s.MaasCluster.Namespace, s.Cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, r.Client, s.Cluster, s.MaasCluster)
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (r *Reconciler) hostNodeToCluster(key client.ObjectKey) handler.MapFunc {
 		if err := r.Client.Get(ctx, key, cluster); err != nil {
 			return nil
 		}
-		return clusters.Requests(cluster)
+		return clusters.Requests(ctx, r.Client, cluster)
 	}
 }
 

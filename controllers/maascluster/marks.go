@@ -94,19 +94,20 @@ func (r *Reconciler) lostOwnerID(
 // since would be lost, and a machine being deleted would come back. Both block the move, until clusterctl gives up and
 // unpauses the cluster. An event names them, once. The API server has the last word: the cache may show the pause
 // before it shows that a machine is being deleted, or is worked on again.
-func (r *Reconciler) allowMove(ctx context.Context, maasCluster *infrav1.MaasCluster) (ctrl.Result, error) {
+func (r *Reconciler) allowMove(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+) (ctrl.Result, error) {
 	if !metav1.HasAnnotation(maasCluster.ObjectMeta, clusterctlv1.BlockMoveAnnotation) {
 		return ctrl.Result{}, nil
 	}
-	name := clusters.NameOf(maasCluster)
-	machines, err := clusters.Machines(ctx, r.Client, maasCluster.Namespace, name)
+	machines, err := clusters.MachinesOf(ctx, r.Client, cluster, maasCluster)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if after := r.blockMove(maasCluster, machines); after > 0 {
 		return ctrl.Result{RequeueAfter: after}, nil
 	}
-	if machines, err = r.machinesNow(ctx, name, maasCluster); err != nil {
+	if machines, err = r.machinesNow(ctx, cluster, maasCluster); err != nil {
 		return ctrl.Result{}, err
 	}
 	if after := r.blockMove(maasCluster, machines); after > 0 {

@@ -59,7 +59,7 @@ func TestAMaasClusterMovesByWhatTheAPIServerHas(t *testing.T) {
 			}
 			cached, now := holding(machine(func(*infrav1.MaasMachine) {})), holding(machine(tc.now))
 			r := &Reconciler{Base: reconciler.Base{Client: cached, APIReader: now, Recorder: events.NewFakeRecorder(1)}}
-			result, err := r.allowMove(t.Context(), maasCluster)
+			result, err := r.allowMove(t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}, maasCluster)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -163,7 +163,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 		return r.finishDeletion(ctx, m, givenBack(m.maasMachine))
 	}
 	if m.maasCluster == nil {
-		p := clusters.OtherInfrastructure(m.cluster)
+		p := m.lacks
 		if p == nil {
 			p = &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: fmt.Sprintf(
 				"the MaasCluster is gone, and with it the credentials to release machine %s", m.maasMachine.Spec.SystemID)}

@@ -4,6 +4,7 @@ package maasmachine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,7 @@ type owners struct {
 	machine     *clusterv1.Machine
 	cluster     *clusterv1.Cluster
 	maasCluster *infrav1.MaasCluster // nil if there is none yet, or any more
+	lacks       *report.Problem      // why there is no maasCluster; nil if it is gone
 	original    *infrav1.MaasCluster // the MaasCluster that maasCluster was copied from; nil if it is no copy
 	maasMachine *infrav1.MaasMachine
 	record      *record.Machine // of maasMachine
@@ -61,7 +63,7 @@ func (r *Reconciler) owners(ctx context.Context, maasMachine *infrav1.MaasMachin
 	if err != nil {
 		return nil, fmt.Errorf("reading the Cluster: %w", err)
 	}
-	m.maasCluster, err = r.maasCluster(ctx, m.cluster, maasMachine)
+	err = r.findMaasCluster(ctx, m)
 	if err == nil && m.maasCluster != nil {
 		m.original, err = r.original(ctx, m)
 	}
@@ -91,19 +93,26 @@ func (r *Reconciler) formerMachine(ctx context.Context, m *infrav1.MaasMachine) 
 	return machine, err
 }
 
-// maasCluster finds the MaasCluster of a Cluster; if that is gone, the one that MAAS was asked for. It is nil if there
-// is none.
-func (r *Reconciler) maasCluster(
-	ctx context.Context, cluster *clusterv1.Cluster, m *infrav1.MaasMachine,
-) (*infrav1.MaasCluster, error) {
-	if !cluster.Spec.InfrastructureRef.IsDefined() {
-		return r.recordedCluster(ctx, m)
+// findMaasCluster finds the MaasCluster of a machine; if its Cluster is gone, the one that MAAS was asked for. A
+// machine that goes stays with that one, too, when its Cluster was made anew. It is nil if there is none.
+func (r *Reconciler) findMaasCluster(ctx context.Context, m *owners) (err error) {
+	if clusters.IsGone(m.cluster) {
+		m.maasCluster, err = r.recordedCluster(ctx, m.maasMachine)
+		return err
 	}
-	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
-	if apierrors.IsNotFound(err) || clusters.OtherInfrastructure(cluster) != nil {
-		return nil, nil
+	m.maasCluster, err = clusters.MaasClusterOf(ctx, r.Client, m.cluster, m.maasMachine)
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return maasCluster, err
+	if lacks, is := errors.AsType[*report.NotReadyError](err); is {
+		recorded, err := r.recordedCluster(ctx, m.maasMachine)
+		stays := recorded != nil && recorded.Spec.ClusterName == m.cluster.Name && !m.maasMachine.DeletionTimestamp.IsZero()
+		if m.lacks = &lacks.Problem; stays || !m.cluster.Spec.InfrastructureRef.IsDefined() {
+			m.maasCluster = recorded
+		}
+		return err
+	}
+	return err
 }
 
 // recordedCluster returns the MaasCluster with the owner id under which MAAS was asked for a machine, the original if
@@ -150,14 +159,14 @@ func blocker(m *owners) *report.Problem {
 		}
 	}
 	switch {
-	case m.maasCluster == nil && clusters.OtherInfrastructure(m.cluster) != nil:
-		return clusters.OtherInfrastructure(m.cluster)
+	case m.maasCluster == nil && m.lacks != nil:
+		return m.lacks
 	case m.maasCluster != nil && annotations.IsExternallyManaged(m.maasCluster) && m.waitsForItsManager(deployed):
 		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason, Message: m.managersTask()}
 	case m.maasCluster == nil || m.maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" ||
 		(!deployed && !provisioned(m.cluster)):
 		return &report.Problem{Reason: infrav1.WaitingForClusterInfrastructureReason,
-			Message: "the cluster's infrastructure is not provisioned yet"}
+			Message: clusters.NotProvisioned}
 	case m.original != nil:
 		return clusters.CopyProblem(m.original)
 	case deployed:

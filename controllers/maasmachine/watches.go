@@ -90,7 +90,7 @@ func (r *Reconciler) wake(
 
 // maasClusterToMachines wakes the machines of a cluster: they wait for its credentials, endpoint and DNS record.
 func (r *Reconciler) maasClusterToMachines(ctx context.Context, object client.Object) []reconcile.Request {
-	name := object.GetLabels()[clusterv1.ClusterNameLabel]
+	name := clusters.NameOf(object.(*infrav1.MaasCluster))
 	if name == "" {
 		return nil
 	}

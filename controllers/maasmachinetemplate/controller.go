@@ -35,6 +35,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/workers"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/plan"
@@ -90,12 +91,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	spec := template.Spec.Template.Spec
 	status, result := templateStatus(template.Namespace, spec, plan.Source{}), ctrl.Result{}
 	if cluster != nil {
-		source, room, err := r.supply(ctx, cluster, template)
+		maasCluster, err := r.maasCluster(ctx, cluster, template)
+		if apierrors.IsNotFound(err) {
+			return ctrl.Result{RequeueAfter: report.MendRetry}, nil // The known status stays.
+		}
+		again := clusters.BareMetalMaxAge
+		if guard.Is[*report.NotReadyError](err) { // The machines report the reason.
+			again, err = report.MendRetry, nil
+		}
+		source, room := plan.Source{}, (*infrav1.TemplateRoom)(nil)
+		if err == nil && maasCluster != nil {
+			source, room, err = r.supply(ctx, cluster, maasCluster, template)
+		}
 		if err != nil {
 			return report.Explain(err).Result(err) // The MaasCluster reports the reason; the known status stays.
 		}
-		status, result.RequeueAfter = templateStatus(template.Namespace, spec, source),
-			wait.Jitter(clusters.BareMetalMaxAge, 0.2)
+		status, result.RequeueAfter = templateStatus(template.Namespace, spec, source), wait.Jitter(again, 0.2)
 		status.Room = room
 	}
 	status.ObservedGeneration = template.Generation
@@ -110,21 +121,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, nil
 }
 
-// supply reads from MAAS what there is for machines of a template, and the room for more. Both are empty while the
-// cluster is being deleted.
-func (r *Reconciler) supply(
+// maasCluster returns the MaasCluster of a template's machines; nil while the cluster is being deleted.
+func (r *Reconciler) maasCluster(
 	ctx context.Context, cluster *clusterv1.Cluster, template *infrav1.MaasMachineTemplate,
-) (none plan.Source, _ *infrav1.TemplateRoom, _ error) {
-	if _, is := clusters.MaasClusterKey(cluster); !is || !cluster.DeletionTimestamp.IsZero() {
-		return none, nil, nil
+) (*infrav1.MaasCluster, error) {
+	if !cluster.DeletionTimestamp.IsZero() {
+		return nil, nil
 	}
-	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster)
-	if apierrors.IsNotFound(err) {
-		return none, nil, report.Later(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason, "%v", err)
-	}
+	m := &infrav1.MaasMachine{Spec: template.Spec.Template.Spec}
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, cluster, m)
 	if err != nil || !maasCluster.DeletionTimestamp.IsZero() {
-		return none, nil, err
+		return nil, err
 	}
+	return maasCluster, nil
+}
+
+// supply reads from MAAS what there is for machines of a template, and the room for more.
+func (r *Reconciler) supply(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster,
+	template *infrav1.MaasMachineTemplate,
+) (none plan.Source, _ *infrav1.TemplateRoom, _ error) {
 	s, err := r.Scopes.Cluster(ctx, cluster, maasCluster)
 	if err != nil {
 		return none, nil, err

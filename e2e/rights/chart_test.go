@@ -37,6 +37,7 @@ var (
 // granted.
 var unusedByManager = map[string]string{
 	"adopt maasclusters.infrastructure.cluster.x-k8s.io":      "the policy for owner ids asks for it: the manager's request is a patch",
+	"delete maasclusters.infrastructure.cluster.x-k8s.io":     "the API server asks for it when the manager makes a Cluster a MaasCluster's owner: the manager's request is a patch",
 	"patch events.events.k8s.io":                              "an event that happens again is patched: here each tells of something else",
 	"create secrets":                                          "the API server asks for it when server-side apply makes an object: the manager's request is a patch",
 	"patch ipaddressclaims.ipam.cluster.x-k8s.io":             "the claim of a VM that may run on a host which can't be asked is patched: here each host can be asked",

@@ -98,7 +98,7 @@ func (s *Supply) Zones(ctx context.Context, c client.Client) (map[string]Zone, e
 		}
 		return zones, nil
 	}
-	machines, err := clusters.Machines(ctx, c, s.cluster.MaasCluster.Namespace, s.cluster.Cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, c, s.cluster.Cluster, s.cluster.MaasCluster)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the VMs that others are kept apart from: %w", err)
 	}

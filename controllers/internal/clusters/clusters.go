@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,24 +45,7 @@ func Machines(ctx context.Context, c client.Client, namespace, cluster string) (
 
 // NameOf returns the name of the Cluster that a MaasCluster belongs to.
 func NameOf(c *infrav1.MaasCluster) string {
-	return cmp.Or(OwnerName(c, "Cluster"), c.Labels[clusterv1.ClusterNameLabel])
-}
-
-// Homes returns the MAAS of each Cluster, as far as its MaasCluster records it. It is no proof of what is in that MAAS.
-func Homes(
-	ctx context.Context, c client.Reader, in ...client.ListOption,
-) (map[client.ObjectKey]string, error) {
-	list := &infrav1.MaasClusterList{}
-	if err := c.List(ctx, list, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil, fmt.Errorf("listing MaasClusters: %w", err)
-	}
-	homes := map[client.ObjectKey]string{}
-	for i := range list.Items {
-		m := &list.Items[i]
-		where, _, _ := strings.Cut(m.Annotations[infrav1.MAASAnnotation], "#")
-		homes[client.ObjectKey{Namespace: m.Namespace, Name: NameOf(m)}] = where
-	}
-	return homes, nil
+	return cmp.Or(c.Spec.ClusterName, OwnerName(c, "Cluster"), c.Labels[clusterv1.ClusterNameLabel])
 }
 
 // KeyOf returns namespace and name of the Cluster that a MaasMachine belongs to.

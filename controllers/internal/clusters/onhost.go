@@ -24,7 +24,7 @@ type OnHost struct {
 // Placement is where the VMs of MaasMachines are.
 type Placement struct {
 	MaasMachines []infrav1.MaasMachine
-	Homes        map[client.ObjectKey]string // the MAAS of a Cluster, as far as it is known
+	Homes        Homes
 }
 
 // ReadPlacement reads the MaasMachines of all namespaces, from the cache: where a VM is does not change.
@@ -33,7 +33,7 @@ func ReadPlacement(ctx context.Context, c client.Client) (*Placement, error) {
 	if err := c.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MaasMachines: %w", err)
 	}
-	homes, err := Homes(ctx, c)
+	homes, err := ReadHomes(ctx, c)
 	return &Placement{MaasMachines: machines.Items, Homes: homes}, err
 }
 
@@ -75,4 +75,7 @@ func (p *Placement) isRefTo(ref string, host *infrav1.LXDHost, m *infrav1.MaasMa
 }
 
 // HomeOf returns the MAAS of a machine; "" if it is not known.
-func (p *Placement) HomeOf(m *infrav1.MaasMachine) string { return p.Homes[KeyOf(m)] }
+func (p *Placement) HomeOf(m *infrav1.MaasMachine) string {
+	where, _ := p.Homes.Where(m)
+	return where
+}

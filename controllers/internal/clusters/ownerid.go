@@ -109,7 +109,7 @@ func CopyProblem(original *infrav1.MaasCluster) *report.Problem {
 func Provable(
 	ctx context.Context, reader client.Reader, cluster *clusterv1.Cluster, m *infrav1.MaasMachine,
 ) (*infrav1.MaasCluster, error) {
-	c, err := MaasClusterOf(ctx, reader, cluster)
+	c, err := MaasClusterOf(ctx, reader, cluster, m)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ package clusters
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,10 +12,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
-	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 )
 
 // The kinds that references of Cluster API lead to.
@@ -40,43 +37,6 @@ func MaasMachineKey(machine *clusterv1.Machine) (key client.ObjectKey, is bool) 
 
 func isOurs(ref clusterv1.ContractVersionedObjectReference, kind string) bool {
 	return ref.Kind == kind && ref.APIGroup == infrav1.GroupVersion.Group
-}
-
-// MaasClusterOf reads the MaasCluster that is the infrastructure of a Cluster. Errors: a *report.NotReadyError if the
-// infrastructure is of another kind, and NotFound of Kubernetes.
-func MaasClusterOf(ctx context.Context, c client.Reader, cluster *clusterv1.Cluster) (*infrav1.MaasCluster, error) {
-	key, is := MaasClusterKey(cluster)
-	if !is {
-		return nil, report.NotReady(*OtherInfrastructure(cluster))
-	}
-	maasCluster := &infrav1.MaasCluster{}
-	if err := c.Get(ctx, key, maasCluster); err != nil {
-		return nil, fmt.Errorf("reading MaasCluster %s: %w", key, err)
-	}
-	return maasCluster, nil
-}
-
-// OtherInfrastructure is why a Cluster has no MaasCluster, though its infrastructureRef names an object; nil if it
-// names none, or a MaasCluster.
-func OtherInfrastructure(cluster *clusterv1.Cluster) *report.Problem {
-	ref := cluster.Spec.InfrastructureRef
-	if _, is := MaasClusterKey(cluster); is || !ref.IsDefined() {
-		return nil
-	}
-	return &report.Problem{
-		Reason: infrav1.WaitingForClusterInfrastructureReason, RetryAfter: report.MendRetry,
-		Message: fmt.Sprintf("spec.infrastructureRef of Cluster %s names the %s %s of %s: machines in MAAS need a Cluster "+
-			"with a MaasCluster", cluster.Name, ref.Kind, ref.Name, ref.APIGroup),
-	}
-}
-
-// Requests wakes the MaasCluster of a Cluster.
-func Requests(cluster *clusterv1.Cluster) []reconcile.Request {
-	key, is := MaasClusterKey(cluster)
-	if !is {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: key}}
 }
 
 // OwnerName returns the name of the first owner of one of Cluster API's kinds; "" if there is none.
@@ -129,6 +89,20 @@ func OwnerMember(ctx context.Context, c client.Client, object metav1.Object) (*M
 func OwnerCluster(ctx context.Context, c client.Reader, object metav1.Object) (*clusterv1.Cluster, error) {
 	cluster := &clusterv1.Cluster{}
 	if owned, err := readOwner(ctx, c, object, ClusterKind, cluster); err != nil || !owned {
+		return nil, err
+	}
+	return cluster, nil
+}
+
+// ClusterOf reads the Cluster that a MaasCluster belongs to: the one that owns it; with spec.clusterName the one of
+// that name, if it owns it. It returns nil while none does. Errors are those of OwnerCluster.
+func ClusterOf(ctx context.Context, c client.Reader, m *infrav1.MaasCluster) (*clusterv1.Cluster, error) {
+	if m.Spec.ClusterName == "" {
+		return OwnerCluster(ctx, c, m)
+	}
+	cluster := &clusterv1.Cluster{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.ClusterName}, cluster)
+	if err != nil || !IsOwnedBy(m, ClusterKind, cluster) {
 		return nil, err
 	}
 	return cluster, nil

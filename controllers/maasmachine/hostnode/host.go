@@ -202,7 +202,7 @@ func (s *Steps) awaitOtherHosts(ctx context.Context, l *life.Life) (life.Outcome
 	if l.Cluster.Cluster.DeletionTimestamp.IsZero() || !l.IsControlPlane() {
 		return life.Proceed, nil
 	}
-	machines, err := clusters.Machines(ctx, s.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
+	machines, err := clusters.MachinesOf(ctx, s.Client, l.Cluster.Cluster, l.MaasCluster)
 	if err != nil {
 		return life.Proceed, err
 	}

@@ -82,7 +82,7 @@ func (s *Steps) compose(ctx context.Context, l *life.Life, hosts []lxd.Host, spe
 		err = s.noImage
 	default:
 		var machines []infrav1.MaasMachine
-		machines, err = clusters.Machines(ctx, s.Client, l.MaasMachine.Namespace, l.Cluster.Cluster.Name)
+		machines, err = clusters.MachinesOf(ctx, s.Client, l.Cluster.Cluster, l.MaasCluster)
 		if err == nil {
 			host, err = placer.SelectOptimalHost(hosts, spec,
 				clusters.Peers(machines, l.OwnerID(), l.IsControlPlane(), l.MaasMachine.Name))

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,9 +69,16 @@ func (m *Machine) Identity() ownership.Identity {
 // else has it.
 func (m *Machine) Mark() string { return ownership.AgentName(m.OwnerID(), m.MaasMachine.Name) }
 
-// FailureDomain returns the zone that the machine must be in, or "".
+// FailureDomain returns the zone that the machine must be in, or "". The control-plane provider chooses among the
+// failure domains of the Cluster's infrastructure: where that is another provider's, they need not be zones.
 func (m *Machine) FailureDomain() string {
-	return cmp.Or(m.Machine.Spec.FailureDomain, m.MaasMachine.Spec.FailureDomain)
+	wanted, zones := m.Machine.Spec.FailureDomain, m.MaasCluster.Status.FailureDomains
+	isWanted := func(zone clusterv1.FailureDomain) bool { return zone.Name == wanted }
+	if m.IsControlPlane() && m.MaasCluster.Spec.ClusterName != "" && len(zones) > 0 &&
+		!slices.ContainsFunc(zones, isWanted) {
+		wanted = ""
+	}
+	return cmp.Or(wanted, m.MaasMachine.Spec.FailureDomain)
 }
 
 // ProviderID returns the ID that links the machine to its Node.
