@@ -24,6 +24,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/remediation"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/reasons"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
 
@@ -231,6 +232,12 @@ func (k *kind) subject(ctx context.Context, o options) (client.ObjectKey, error)
 	switch user := user.(type) {
 	case *clusterv1.Cluster:
 		ref = user.Spec.InfrastructureRef
+		if ref.Kind == "MaasCluster" && ref.APIGroup == infrav1.GroupVersion.Group {
+			break
+		}
+		if key, err := servingCluster(ctx, o, user); key.Name != "" || err != nil {
+			return key, err
+		}
 	case *clusterv1.Machine:
 		ref = user.Spec.InfrastructureRef
 	}
@@ -239,6 +246,24 @@ func (k *kind) subject(ctx context.Context, o options) (client.ObjectKey, error)
 			o.subject, k.names[0], k.users[0], o.subject.Name)
 	}
 	return client.ObjectKey{Namespace: o.subject.Namespace, Name: ref.Name}, nil
+}
+
+// servingCluster returns the MaasCluster whose spec.clusterName is a Cluster of another provider; none: there is none.
+func servingCluster(ctx context.Context, o options, cluster client.Object) (none client.ObjectKey, _ error) {
+	all := &infrav1.MaasClusterList{}
+	if err := o.cluster.List(ctx, all, client.InNamespace(cluster.GetNamespace())); err != nil {
+		return none, fmt.Errorf("listing MaasClusters: %w", err)
+	}
+	serving := list.Where(all.Items, func(c infrav1.MaasCluster) bool { return c.Spec.ClusterName == cluster.GetName() })
+	names := list.Each(serving, func(c infrav1.MaasCluster) string { return c.Name })
+	switch len(serving) {
+	case 0:
+		return none, nil
+	case 1:
+		return client.ObjectKeyFromObject(&serving[0]), nil
+	}
+	return none, fmt.Errorf("cluster %s has the MaasClusters %s: explain maascluster NAME", o.subject,
+		text.List(names, len(names)))
 }
 
 // of fills the explanation from an object. The error is that of record.EntriesOf.

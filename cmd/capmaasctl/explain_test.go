@@ -224,7 +224,15 @@ func TestExplain(t *testing.T) {
 	cluster.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "MaasCluster", Name: "c1"}
 	other := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "default"}}
 	other.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: "example.com", Kind: "MaasCluster", Name: "c1"}
-	for _, object := range []*clusterv1.Cluster{cluster, other} {
+	mixed, two := other.DeepCopy(), other.DeepCopy()
+	mixed.Name, two.Name = "mixed", "two"
+	for name, of := range map[string]string{"workers": "mixed", "a": "two", "b": "two"} {
+		serving := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: infrav1.MaasClusterSpec{ClusterName: of}}
+		if err := k.client.Create(t.Context(), serving); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, object := range []*clusterv1.Cluster{cluster, other, mixed, two} {
 		if err := k.client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -236,6 +244,8 @@ func TestExplain(t *testing.T) {
 	}{
 		"of Cluster API":      {[]string{"cluster", "owner"}, exitOK, "maascluster default/c1"},
 		"another provider's":  {[]string{"cl", "other"}, exitFailed, "spec.infrastructureRef"},
+		"that it serves":      {[]string{"cluster", "mixed"}, exitOK, "maascluster default/workers"},
+		"that several serve":  {[]string{"cluster", "two"}, exitFailed, "has the MaasClusters a, b"},
 		"no such Machine":     {[]string{"machine", "none"}, exitFailed, "nor in any other"},
 		"not looked at":       {[]string{"maascluster", "c1"}, exitOK, "It says nothing of what it waits for"},
 		"no manager":          {[]string{"maascluster", "c1"}, exitOK, "no manager of this provider runs"},

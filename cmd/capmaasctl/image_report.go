@@ -177,13 +177,12 @@ func checkImages(ctx context.Context, o options, _ surroundings) result {
 			InMAAS: true})
 	default:
 		err = withPlanner(ctx, o, func(p *planner.Planner) error {
-			uses, client, err := p.Images(ctx, o.subject)
+			uses, err := p.Images(ctx, o.subject)
 			if err != nil {
 				return err
 			}
-			service := images.NewService(client)
 			for _, use := range uses {
-				found.image(ctx, service, use)
+				found.image(ctx, images.NewService(use.MAAS), use)
 			}
 			return nil
 		})

@@ -323,6 +323,15 @@ func TestPlan(t *testing.T) {
 			t.Errorf("the worker is too large, and the plan is %+v", r.Steps)
 		}
 	})
+	t.Run("workers of another provider's cluster", func(t *testing.T) {
+		b := newPlanBed(t, k)
+		b.manifest(4, 1)
+		file := b.rewrite("kind: MaasCluster, name: c1", "kind: DevCluster, name: c1", "{dnsDomain: maas.test}", "{clusterName: c1}",
+			"kind: MaasMachineTemplate, name: cp", "kind: DevMachineTemplate, name: cp")
+		if diff := cmp.Diff([]string{"create MachineDeployment #1 metal-a true"}, lines(b.plan(exitOK, "-f", file))); diff != "" {
+			t.Errorf("the plan differs (-want +got):\n%s", diff)
+		}
+	})
 	t.Run("clusters that can't be planned", func(t *testing.T) {
 		b := newPlanBed(t, k)
 		for with, says := range map[string]string{

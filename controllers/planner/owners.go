@@ -72,7 +72,27 @@ func (p *Planner) owners(ctx context.Context, v *view) (owners []controlplane.Ow
 		}
 	}
 	slices.SortFunc(workers, func(a, b controlplane.Owner) int { return strings.Compare(a.GetName(), b.GetName()) })
-	return append(owners, workers...), nil
+	return p.ofView(ctx, v, append(owners, workers...))
+}
+
+// ofView returns those of the owners that make machines in the MAAS of a view. Others are another provider's, or of
+// another MaasCluster of the cluster.
+func (p *Planner) ofView(
+	ctx context.Context, v *view, owners []controlplane.Owner,
+) (theirs []controlplane.Owner, _ error) {
+	for _, o := range owners {
+		if o.Template() == "" && v.MaasCluster.Spec.ClusterName != "" {
+			continue
+		}
+		spec, err := p.templateOf(ctx, v, o)
+		if err != nil {
+			return nil, err
+		}
+		if v.makes(&infrav1.MaasMachine{Spec: spec}) {
+			theirs = append(theirs, o)
+		}
+	}
+	return theirs, nil
 }
 
 // group returns the machines of an owner, as the simulation knows them.

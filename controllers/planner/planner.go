@@ -55,11 +55,15 @@ func problem(format string, args ...any) error { return &Error{fmt.Sprintf(forma
 // Upgrade plans the rollout of a Kubernetes version: the control plane first, then one MachineDeployment after the
 // other. What has the version already stays.
 func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version string) (*plan.Simulation, error) {
-	v, owners, err := p.view(ctx, cluster)
+	views, err := p.viewsOf(ctx, cluster, &objects{})
 	if err != nil {
 		return nil, err
 	}
-	s := begin(v)
+	owners, err := p.ownersOf(ctx, views)
+	if err != nil {
+		return nil, err
+	}
+	s := begin(views...)
 	for _, o := range owners {
 		if o.Version() == version {
 			continue
@@ -68,7 +72,7 @@ func (p *Planner) Upgrade(ctx context.Context, cluster client.ObjectKey, version
 			return nil, problem("%s of cluster %s has version %s, and %s is older: Kubernetes has no way back", o.ID(), cluster,
 				o.Version(), version)
 		}
-		g, err := p.group(ctx, v, o)
+		g, err := p.group(ctx, o.view, o.Owner)
 		if err != nil {
 			return nil, err
 		}
@@ -160,9 +164,10 @@ func (p *Planner) drain(ctx context.Context, s *plan.Simulation, v *view) error 
 	return nil
 }
 
-// view is a cluster, with what is known of its MAAS.
+// view is a cluster, with what is known of one of its MAASes.
 type view struct {
 	*scope.Cluster
+	serving  *clusters.Serving
 	objects  *objects
 	machines []plan.Machine
 	hosts    []lxd.Host
@@ -195,24 +200,41 @@ func (v *view) allowed(hosts []lxd.Host) []lxd.Host {
 	return hosts
 }
 
-// view reads a cluster that is there, and what makes its machines.
-func (p *Planner) view(ctx context.Context, key client.ObjectKey) (*view, []controlplane.Owner, error) {
-	v, err := p.viewOf(ctx, key, &objects{})
-	if err != nil {
-		return nil, nil, err
+// owned is what makes machines in the MAAS of a view.
+type owned struct {
+	controlplane.Owner
+	view *view
+}
+
+// ownersOf returns what makes the machines of views, control planes first.
+func (p *Planner) ownersOf(ctx context.Context, views []*view) (all []owned, _ error) {
+	for _, v := range views {
+		owners, err := p.owners(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list.Each(owners, func(o controlplane.Owner) owned { return owned{o, v} })...)
 	}
-	owners, err := p.owners(ctx, v)
-	return v, owners, err
+	slices.SortStableFunc(all, func(a, b owned) int {
+		switch {
+		case a.IsControlPlane() == b.IsControlPlane():
+			return 0
+		case a.IsControlPlane():
+			return -1
+		}
+		return 1
+	})
+	return all, nil
 }
 
 // views reads clusters that are there, or that are in manifests.
 func (p *Planner) views(ctx context.Context, keys []client.ObjectKey, given *objects) (views []*view, _ error) {
 	for _, key := range keys {
-		v, err := p.viewOf(ctx, key, given)
+		of, err := p.viewsOf(ctx, key, given)
 		if err != nil {
 			return nil, err
 		}
-		views = append(views, v)
+		views = append(views, of...)
 	}
 	return views, nil
 }
@@ -230,6 +252,8 @@ type ImageUse struct {
 	Image, Architecture string
 	// InMAAS: MAAS deploys machines with it.
 	InMAAS bool
+	// MAAS is the one that has the machines.
+	MAAS *maas.Client
 	// Hosts are those on which LXD makes VMs from it, with a root disk of DiskGB.
 	Hosts  []ImageHost
 	DiskGB int
@@ -242,26 +266,32 @@ type ImageHost struct {
 	Problem error
 }
 
-// Images returns the images that new machines of a cluster are deployed with, and its MAAS.
-func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse, *maas.Client, error) {
-	v, owners, err := p.view(ctx, key)
+// Images returns the images that new machines of a cluster are deployed with.
+func (p *Planner) Images(ctx context.Context, key client.ObjectKey) ([]ImageUse, error) {
+	views, err := p.viewsOf(ctx, key, &objects{})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	owners, err := p.ownersOf(ctx, views)
+	if err != nil {
+		return nil, err
 	}
 	var uses []ImageUse
 	for _, o := range owners {
-		spec, err := p.templateOf(ctx, v, o)
+		v := o.view
+		spec, err := p.templateOf(ctx, v, o.Owner)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		use := ImageUse{Owner: o.ID(), Image: spec.Image, Architecture: spec.Architecture, InMAAS: true}
+		use := ImageUse{Owner: o.ID(), Image: spec.Image, Architecture: spec.Architecture, InMAAS: true,
+			MAAS: v.Cluster.Inventory.Client()}
 		if spec.IsLXD() {
 			use.Hosts, use.DiskGB = p.imageHosts(ctx, v, o.GetNamespace()), scope.VMSpec(o.GetNamespace(), spec).Disk
 			use.InMAAS = len(use.Hosts) == 0 || len(use.Hosts) < len(v.hosts)
 		}
 		uses = append(uses, use)
 	}
-	return uses, v.Cluster.Inventory.Client(), nil
+	return uses, nil
 }
 
 // versionIn finds a version of Kubernetes in the name of an image, and its patch release if it has one.
@@ -277,7 +307,7 @@ func (p *Planner) OutdatedImages(ctx context.Context, key client.ObjectKey, vers
 	if class, err := json.Marshal(cluster.Spec.Topology); err != nil || bytes.Contains(class, []byte("{version}")) {
 		return nil, err
 	}
-	uses, _, err := p.Images(ctx, key)
+	uses, err := p.Images(ctx, key)
 	return list.Where(uses, func(use ImageUse) bool {
 		found := versionIn.FindStringSubmatch(use.Image)
 		return found != nil && !strings.HasPrefix(version+".", "v"+found[1]+found[2]+".")
@@ -299,40 +329,101 @@ func (p *Planner) imageHosts(ctx context.Context, v *view, namespace string) (ho
 	return hosts
 }
 
-// viewOf reads a cluster that is there, or that is in manifests.
-func (p *Planner) viewOf(ctx context.Context, key client.ObjectKey, given *objects) (*view, error) {
+// viewsOf reads a cluster that is there, or that is in manifests, once for each of its MaasClusters.
+func (p *Planner) viewsOf(ctx context.Context, key client.ObjectKey, given *objects) ([]*view, error) {
 	cluster := &clusterv1.Cluster{}
 	if err := p.get(ctx, given, "Cluster", key, cluster); err != nil {
 		return nil, err
 	}
-	maasClusterKey, is := clusters.MaasClusterKey(cluster)
-	switch class := cluster.Spec.Topology.ClassRef.Name; {
-	case !is && !cluster.Spec.InfrastructureRef.IsDefined() && class != "":
-		return nil, problem("cluster %s is of ClusterClass %s, and is there: plan upgrade plans a new version of it; other "+
-			"changes can't be planned", key, class)
-	case !is && !cluster.Spec.InfrastructureRef.IsDefined():
-		return nil, problem("cluster %s has no spec.infrastructureRef: name its MaasCluster there", key)
-	case !is:
-		return nil, problem("cluster %s is not made by this provider: spec.infrastructureRef names a %s of %s, no "+
-			"MaasCluster of %s", key, cluster.Spec.InfrastructureRef.Kind,
-			cmp.Or(cluster.Spec.InfrastructureRef.APIGroup, "no group"), infrav1.GroupVersion.Group)
-	}
-	maasCluster := &infrav1.MaasCluster{}
-	if err := p.get(ctx, given, "MaasCluster", maasClusterKey, maasCluster); err != nil {
+	serving, err := p.serving(ctx, given, cluster)
+	if err != nil {
 		return nil, err
 	}
+	ref := cluster.Spec.InfrastructureRef
+	switch class := cluster.Spec.Topology.ClassRef.Name; {
+	case len(serving.All()) > 0:
+	case !ref.IsDefined() && class != "":
+		return nil, problem("cluster %s is of ClusterClass %s, and is there: plan upgrade plans a new version of it; other "+
+			"changes can't be planned", key, class)
+	case !ref.IsDefined():
+		return nil, problem("cluster %s has no spec.infrastructureRef: name its MaasCluster there", key)
+	default:
+		return nil, problem("cluster %s is not made by this provider: spec.infrastructureRef names a %s of %s, no "+
+			"MaasCluster of %s, and no MaasCluster has spec.clusterName %s", key, ref.Kind,
+			cmp.Or(ref.APIGroup, "no group"), infrav1.GroupVersion.Group, key.Name)
+	}
+	var views []*view
+	for _, maasCluster := range serving.All() {
+		v, err := p.viewOf(ctx, cluster, maasCluster.DeepCopy(), serving, given)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// serving reads the MaasClusters of a cluster, those in manifests as well.
+func (p *Planner) serving(
+	ctx context.Context, given *objects, cluster *clusterv1.Cluster,
+) (*clusters.Serving, error) {
+	var all []*infrav1.MaasCluster
+	if key, is := clusters.MaasClusterKey(cluster); is {
+		infrastructure := &infrav1.MaasCluster{}
+		if err := p.get(ctx, given, maasClusterKind, key, infrastructure); err != nil {
+			return nil, err
+		}
+		all = append(all, infrastructure)
+	}
+	there := &infrav1.MaasClusterList{}
+	if err := p.Client.List(ctx, there, client.InNamespace(cluster.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing MaasClusters: %w", err)
+	}
+	keys := list.Each(there.Items, func(c infrav1.MaasCluster) client.ObjectKey { return client.ObjectKeyFromObject(&c) })
+	for _, u := range given.list {
+		if key := client.ObjectKeyFromObject(u); u.GetKind() == maasClusterKind && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		c := &infrav1.MaasCluster{}
+		if err := p.get(ctx, given, maasClusterKind, key, c); err != nil {
+			return nil, err
+		}
+		if c.Namespace == cluster.Namespace && c.Spec.ClusterName == cluster.Name {
+			all = append(all, c)
+		}
+	}
+	return clusters.ServingOf(cluster, all), nil
+}
+
+const maasClusterKind = "MaasCluster"
+
+// viewOf reads a cluster with one of its MaasClusters.
+func (p *Planner) viewOf(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, serving *clusters.Serving,
+	given *objects,
+) (*view, error) {
+	key := client.ObjectKeyFromObject(cluster)
 	if maasCluster.Annotations[infrav1.OwnerIDAnnotation] == "" { // It is not there yet: any will do.
-		metav1.SetMetaDataAnnotation(&maasCluster.ObjectMeta, infrav1.OwnerIDAnnotation, "new/"+key.String())
+		id := "new/" + key.String() + "/" + maasCluster.Name
+		metav1.SetMetaDataAnnotation(&maasCluster.ObjectMeta, infrav1.OwnerIDAnnotation, id)
 	}
 	s, err := p.Scopes.Cluster(ctx, cluster, maasCluster)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", key, err)
 	}
-	v := &view{Cluster: s, objects: given}
+	v := &view{Cluster: s, serving: serving, objects: given}
 	if v.hosts, err = s.Machines.LXD().GetAvailableLXDHosts(ctx, lxd.VMSpec{}); err != nil && !lxd.IsRefusal(err) {
 		return nil, fmt.Errorf("reading the hosts of cluster %s: %w", key, err)
 	}
 	return v, p.readMachines(ctx, v)
+}
+
+// makes reports whether machines are made in the MAAS of a view.
+func (v *view) makes(m *infrav1.MaasMachine) bool {
+	of := v.serving.Of(m)
+	return of != nil && of.Name == v.MaasCluster.Name
 }
 
 // readMachines reads the machines of a cluster, the oldest first, and how long those of its namespace took.
@@ -343,7 +434,7 @@ func (p *Planner) readMachines(ctx context.Context, v *view) error {
 	}
 	v.paces = pacesOf(list.Items)
 	list.Items = slices.DeleteFunc(list.Items, func(m infrav1.MaasMachine) bool {
-		return m.Labels[clusterv1.ClusterNameLabel] != v.Cluster.Cluster.Name
+		return m.Labels[clusterv1.ClusterNameLabel] != v.Cluster.Cluster.Name || !v.makes(&m)
 	})
 	known, err := p.readFacts(ctx, client.ObjectKeyFromObject(v.Cluster.Cluster))
 	if err != nil {
