@@ -114,7 +114,7 @@ const (
 	// [record its MAAS](adr/0019-a-cluster-keeps-to-its-maas.md) yet, though that responds; if that lasts, it lacks the
 	// label of the chart's `watchFilter`, or the manager can't write it. During a machine's deletion: the MaasCluster is
 	// gone, and its credentials with it. Or `infrastructureRef` of the Cluster names an object of another kind or API
-	// group.
+	// group, and the message says which MaasCluster the machine lacks ([mixed clusters](mixed-clusters.md)).
 	//   - Provider: takes nothing before that. Looks again once a minute.
 	//   - You: check the MaasCluster's conditions. If the message names a label, give it to the MaasCluster; if it says
 	//     only that the MAAS is not recorded, read [the manager's log](troubleshooting.md#the-managers-log). On an
@@ -125,7 +125,8 @@ const (
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructure"
 
 	// WaitingForOwnerReason: no Cluster owns the MaasCluster, or no Machine the MaasMachine. Cluster API makes the one
-	// that names it in `spec.infrastructureRef` its owner.
+	// that names it in `spec.infrastructureRef` its owner; the manager makes that Cluster the owner whose name is
+	// `spec.clusterName` of the MaasCluster, unless it was made anew since ([mixed clusters](mixed-clusters.md)).
 	//   - Provider: does nothing for it.
 	//   - You: if it lasts, compare the names: does `spec.infrastructureRef` of the Cluster or Machine name this object,
 	//     in this namespace? Does Cluster API run? Delete an object that nothing should use.
@@ -766,7 +767,7 @@ const (
 	DeployingReason = "Deploying"
 
 	// ExternalEndpointReason: the endpoint is yours, or your control-plane provider's. If it is False: neither the
-	// Cluster nor the MaasCluster has one yet.
+	// Cluster nor the MaasCluster has one yet, or the Cluster's infrastructure is a MaasCluster with `spec.clusterName`.
 	//   - If it stays: [endpoints](endpoints.md#your-own), [hosted control planes](hosted-control-planes.md)
 	ExternalEndpointReason = "ExternalEndpoint"
 

@@ -61,12 +61,12 @@ var all = map[string]Reason{
 		Stays: "",
 	},
 	"WaitingForClusterInfrastructure": {
-		Means: "the MaasCluster is not provisioned: it has no endpoint yet. Or it does not record its MAAS yet, though that responds; if that lasts, it lacks the label of the chart's `watchFilter`, or the manager can't write it. During a machine's deletion: the MaasCluster is gone, and its credentials with it. Or `infrastructureRef` of the Cluster names an object of another kind or API group.",
+		Means: "the MaasCluster is not provisioned: it has no endpoint yet. Or it does not record its MAAS yet, though that responds; if that lasts, it lacks the label of the chart's `watchFilter`, or the manager can't write it. During a machine's deletion: the MaasCluster is gone, and its credentials with it. Or `infrastructureRef` of the Cluster names an object of another kind or API group, and the message says which MaasCluster the machine lacks (mixed clusters).",
 		You:   "check the MaasCluster's conditions. If the message names a label, give it to the MaasCluster; if it says only that the MAAS is not recorded, read the manager's log. On an externally managed MaasCluster, set what the message names, or remove the annotation `cluster.x-k8s.io/managed-by` (how). If a person removed the MaasCluster by force, give the machine back in MAAS yourself; only then remove the finalizer `infrastructure.cluster.x-k8s.io/maasmachine`.",
 		Stays: "",
 	},
 	"WaitingForOwner": {
-		Means: "no Cluster owns the MaasCluster, or no Machine the MaasMachine. Cluster API makes the one that names it in `spec.infrastructureRef` its owner.",
+		Means: "no Cluster owns the MaasCluster, or no Machine the MaasMachine. Cluster API makes the one that names it in `spec.infrastructureRef` its owner; the manager makes that Cluster the owner whose name is `spec.clusterName` of the MaasCluster, unless it was made anew since (mixed clusters).",
 		You:   "if it lasts, compare the names: does `spec.infrastructureRef` of the Cluster or Machine name this object, in this namespace? Does Cluster API run? Delete an object that nothing should use.",
 		Stays: "",
 	},
@@ -581,7 +581,7 @@ var all = map[string]Reason{
 		Stays: "the machine does not boot (docs/troubleshooting.md#the-machine-does-not-boot)",
 	},
 	"ExternalEndpoint": {
-		Means: "the endpoint is yours, or your control-plane provider's. If it is False: neither the Cluster nor the MaasCluster has one yet.",
+		Means: "the endpoint is yours, or your control-plane provider's. If it is False: neither the Cluster nor the MaasCluster has one yet, or the Cluster's infrastructure is a MaasCluster with `spec.clusterName`.",
 		You:   "",
 		Stays: "endpoints (docs/endpoints.md#your-own), hosted control planes (docs/hosted-control-planes.md)",
 	},
