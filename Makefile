@@ -33,7 +33,7 @@ build-tools = BIN=$(BIN) KUBEBUILDER_ASSETS='$(GIVEN_ASSETS)' hack/tools/build.s
 
 CONTROL_PLANE := etcd kube-apiserver kubectl kube-controller-manager
 # Controllers of bootstrap providers. Tests use those that are there: `make e2e` builds them, and each takes minutes.
-PROVIDER_TOOLS := rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane
+PROVIDER_TOOLS := rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane dev
 # All that tests and documents call, and what the directions of the demo name.
 TEST_TOOLS := $(CONTROL_PLANE) clusterctl helm kustomize $(notdir $(wildcard $(addprefix $(BIN)/,$(PROVIDER_TOOLS))))
 

@@ -18,7 +18,7 @@ import (
 // box is the sandbox of all tests; it is nil where no provider is built.
 var box *sandbox.Sandbox
 
-var providers = []sandbox.BootstrapProvider{sandbox.RKE2, sandbox.K3s}
+var providers = []sandbox.BootstrapProvider{sandbox.RKE2, sandbox.K3s, sandbox.Dev}
 
 func TestMain(m *testing.M) {
 	for _, provider := range providers {

@@ -10,6 +10,10 @@ tools-test:
 tools-rke2 tools-k3s:
 	@$(call build-tools,$(@:tools-%=%-bootstrap) $(@:tools-%=%-control-plane))
 
+.PHONY: tools-dev
+tools-dev:
+	@$(call build-tools,dev)
+
 # A provider that can't be downloaded is not tested, unless CAPMAAS_REQUIRE_PROVIDERS is 1.
 .PHONY: tools-providers
 tools-providers:

@@ -38,7 +38,7 @@ TOOLS_MIRROR=${TOOLS_MIRROR:-}
 control_plane="etcd kube-apiserver kubectl kube-controller-manager"
 tools="$control_plane clusterctl controller-gen helm kustomize golangci-lint"
 # Each costs minutes, and only the tests of bootstrap providers use them.
-providers="rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane"
+providers="rke2-bootstrap rke2-control-plane k3s-bootstrap k3s-control-plane dev"
 # A machine's operating system and its programs: some ten minutes on two cores, and only real nodes need them.
 node="kubelet kubeadm kube-scheduler kube-proxy containerd containerd-shim-runc-v2 ctr cni-bridge cni-host-local cni-loopback cni-portmap coredns kube-vip"
 # The minor version of Kubernetes before, which nodes are upgraded from: some five minutes more.
@@ -66,6 +66,7 @@ package_of() {
   rke2-control-plane) echo github.com/rancher/cluster-api-provider-rke2/controlplane ;;
   k3s-bootstrap) echo github.com/k3s-io/cluster-api-k3s/bootstrap ;;
   k3s-control-plane) echo github.com/k3s-io/cluster-api-k3s/controlplane ;;
+  dev) echo sigs.k8s.io/cluster-api/test/infrastructure/docker ;;
   containerd | containerd-shim-runc-v2 | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
   cni-host-local) echo github.com/containernetworking/plugins/plugins/ipam/host-local ;;
   cni-bridge | cni-loopback) echo "github.com/containernetworking/plugins/plugins/main/${1#cni-}" ;;
@@ -90,6 +91,7 @@ module_dir() {
   golangci-lint) echo "$here/lint" ;;
   rke2-*) echo "$here/providers/rke2" ;;
   k3s-*) echo "$here/providers/k3s" ;;
+  dev) echo "$here/providers/dev" ;;
   containerd* | ctr | cni-*) echo "$here/node/runtime" ;;
   coredns | kube-vip) echo "$here/node/addons" ;;
   previous-*) echo "$here/node/previous" ;;

@@ -12,7 +12,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/sandbox/capi"
 )
 
-// BootstrapProvider is a bootstrap and control-plane provider of others. `make tools-NAME` builds it into bin/.
+// BootstrapProvider is a provider of others, most of them of bootstrap and control planes. `make tools-NAME` builds it into bin/.
 type BootstrapProvider struct {
 	// Name is also its directory's in hack/tools/providers, whose go.mod pins it.
 	Name      string
@@ -41,6 +41,15 @@ var K3s = BootstrapProvider{Name: "k3s", externals: []capi.External{
 	{Name: "k3s-control-plane", Module: "github.com/k3s-io/cluster-api-k3s", Dir: "controlplane", Args: []string{resync}},
 }}
 
+// devAddress is where DevClusters in memory are reached.
+const devAddress = "10.99.0.1"
+
+// Dev is Cluster API's provider for its own tests: clusters and machines that are in its memory.
+var Dev = BootstrapProvider{Name: "dev", externals: []capi.External{{
+	Name: "dev", Module: "sigs.k8s.io/cluster-api/test", Dir: filepath.Join("infrastructure", "docker"),
+	CertificateFlag: "--webhook-cert-dir", Args: []string{resync}, Env: []string{"POD_IP=" + devAddress}, Address: devAddress,
+}}}
+
 // ErrNotBuilt is returned for a provider whose programs are not in CAPMAAS_BIN.
 var ErrNotBuilt = errors.New("it is not built")
 
@@ -63,7 +72,7 @@ func (s *Sandbox) AddBootstrapProvider(ctx context.Context, provider BootstrapPr
 	started, err := capi.StartExternal(ctx, capi.ExternalOptions{
 		Config: s.RESTConfig, Kubeconfig: s.KubeconfigPath, Proxy: s.network.ProxyURL().Host, Programs: programs(),
 		ModuleDir: filepath.Join(s.root, "hack", "tools", "providers", provider.Name), Env: s.env,
-		Dir: filepath.Join(s.dir, "webhooks"), LogDir: s.LogDir,
+		Dir: filepath.Join(s.dir, "webhooks"), LogDir: s.LogDir, Route: s.network.Route,
 	}, provider.externals)
 	if err != nil {
 		return fmt.Errorf("the provider %s: %w", provider.Name, err)

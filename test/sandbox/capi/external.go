@@ -35,6 +35,8 @@ type External struct {
 	CertificateFlag string
 	// Args are more arguments of the program, and Env is more of its environment.
 	Args, Env []string
+	// Address is one that the program has besides, and serves workload clusters at. "": it serves none.
+	Address string
 }
 
 // ExternalOptions are the environment of such providers.
@@ -44,6 +46,8 @@ type ExternalOptions struct {
 	Kubeconfig string
 	// Proxy is the address of the proxy that leads to workload clusters, and to all else that is reached by HTTPS.
 	Proxy string
+	// Route leads connections through the proxy to an address of a provider.
+	Route func(address string, dial func(ctx context.Context, hostPort string) (net.Conn, error))
 	// Programs is the directory of the programs.
 	Programs string
 	// ModuleDir is the directory of the Go module that pins the providers' one, and Env the environment of the go command.
@@ -106,7 +110,17 @@ func (e *Externals) start(ctx context.Context, options ExternalOptions, external
 	if err != nil {
 		return err
 	}
-	arguments := []string{fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), namespace.Fd()), filepath.Join(options.Programs, external.Name)}
+	inside := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), namespace.Fd())
+	if external.Address != "" {
+		add := exec.CommandContext(ctx, enter, inside, "ip", "address", "add", external.Address+"/32", "dev", "lo")
+		if out, err := add.CombinedOutput(); err != nil {
+			return fmt.Errorf("giving it the address %s: %w: %s", external.Address, err, out)
+		}
+		options.Route(external.Address, func(ctx context.Context, hostPort string) (net.Conn, error) {
+			return netns.Dial(ctx, namespace, "tcp", hostPort)
+		})
+	}
+	arguments := []string{inside, filepath.Join(options.Programs, external.Name)}
 	if external.CertificateFlag != "" {
 		arguments = append(arguments, external.CertificateFlag+"="+certificates)
 	}

@@ -44,6 +44,25 @@ type Network struct {
 	resolver Resolver
 	dialer   Dialer
 	outside  Outside // nil: nothing else is reachable
+
+	mutex  sync.Mutex
+	routes map[string]Outside // by address
+}
+
+// Route leads connections to an address that no simulated machine has.
+func (n *Network) Route(address string, dial func(ctx context.Context, hostPort string) (net.Conn, error)) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	if n.routes == nil {
+		n.routes = map[string]Outside{}
+	}
+	n.routes[address] = dial
+}
+
+func (n *Network) routeTo(address string) Outside {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	return n.routes[address]
 }
 
 // The proxy is one for the process, as is HTTPS_PROXY. Go reads that variable once, so that the address must not
@@ -242,6 +261,9 @@ func (n *Network) Dial(ctx context.Context, hostPort string) (net.Conn, error) {
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", hostPort, err)
+	}
+	if route := n.routeTo(host); route != nil {
+		return route(ctx, hostPort)
 	}
 	addresses := n.resolver.Lookup(host)
 	if literal, err := netip.ParseAddr(host); err == nil && len(addresses) == 0 {
