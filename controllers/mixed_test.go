@@ -251,3 +251,14 @@ func TestAMaasClusterIsPausedWithTheClusterThatItServes(t *testing.T) {
 	w.setPaused(c, false, m)
 	w.eventually(c, "not to be moved", func() bool { return blocksMove(c) })
 }
+
+// A machine of choice that was never asked for goes, though it has no MaasCluster.
+func TestAMachineOfChoiceWithoutAMaasClusterGoes(t *testing.T) {
+	t.Parallel()
+	w, _ := mixedWorld(t)
+	before := w.maas.State()
+	m := w.newMachine("md-0", false, infrav1.MaasMachineSpec{SystemID: "abc123", MaasClusterName: "other"})
+	w.refusedWith(m, infrav1.WaitingForClusterInfrastructureReason, "spec.maasClusterName is other")
+	w.delete(m)
+	w.unchanged(before)
+}

@@ -105,7 +105,8 @@ type parts struct {
 
 // Serves reports whether a Cluster has a MaasCluster: its infrastructure, or one that names it.
 func Serves(ctx context.Context, c client.Reader, cluster *clusterv1.Cluster) bool {
-	return len(clusters.Requests(ctx, c, cluster)) > 0
+	_, is := clusters.MaasClusterKey(cluster)
+	return is || len(clusters.Requests(ctx, c, cluster)) > 0
 }
 
 // Setup adds all reconcilers to the manager. It returns the inventories and scopes that they share.

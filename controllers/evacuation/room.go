@@ -50,7 +50,9 @@ func (r *Reconciler) roomFor(ctx context.Context, now *round, v *vm) outcome {
 }
 
 func (r *Reconciler) findRoom(ctx context.Context, now *round, v *vm) error {
-	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, v.cluster, v.maasMachine)
+	next := &infrav1.MaasMachine{Spec: v.maasMachine.Spec} // MAAS was not asked for it yet.
+	next.Namespace, next.Labels = v.maasMachine.Namespace, v.maasMachine.Labels
+	maasCluster, err := clusters.MaasClusterOf(ctx, r.Client, v.cluster, next)
 	if err != nil {
 		return err
 	}

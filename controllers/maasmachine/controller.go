@@ -162,6 +162,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, m *owners) (ctrl.Resul
 	if m.record.In(returning) {
 		return r.finishDeletion(ctx, m, givenBack(m.maasMachine))
 	}
+	if m.maasCluster == nil && m.lacks != nil && clusters.OnlyChosen(m.maasMachine) {
+		return r.finishDeletion(ctx, m, "MAAS was not asked for the machine")
+	}
 	if m.maasCluster == nil {
 		p := m.lacks
 		if p == nil {

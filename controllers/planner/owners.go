@@ -80,8 +80,14 @@ func (p *Planner) owners(ctx context.Context, v *view) (owners []controlplane.Ow
 func (p *Planner) ofView(
 	ctx context.Context, v *view, owners []controlplane.Owner,
 ) (theirs []controlplane.Owner, _ error) {
+	if v.MaasCluster.Spec.ClusterName == "" && len(v.serving.All()) == 1 {
+		return owners, nil
+	}
 	for _, o := range owners {
-		if o.Template() == "" && v.MaasCluster.Spec.ClusterName != "" {
+		if o.Template() == "" {
+			if v.MaasCluster.Spec.ClusterName == "" { // It is hosted: whoever plans it says so.
+				theirs = append(theirs, o)
+			}
 			continue
 		}
 		spec, err := p.templateOf(ctx, v, o)

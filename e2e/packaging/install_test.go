@@ -127,7 +127,7 @@ func TestManagersRights(t *testing.T) {
 		{verb: "patch", group: infrastructure, resource: "maasmachines", subresource: "status", namespace: "any", allowed: true},
 		{verb: "adopt", group: infrastructure, resource: "maasclusters", namespace: "any", allowed: true},
 		{verb: "create", group: infrastructure, resource: "lxdhosts", namespace: "any", allowed: true},
-		{verb: "delete", group: infrastructure, resource: "maasclusters", namespace: "any"},
+		{verb: "create", group: infrastructure, resource: "maasclusters", namespace: "any"},
 		{verb: "create", group: infrastructure, resource: "maasmachines", namespace: "any"},
 		{verb: "delete", group: infrastructure, resource: "maasmachines", namespace: "any"},
 		{verb: "list", group: "cluster.x-k8s.io", resource: "machines", allowed: true},

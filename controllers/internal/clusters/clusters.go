@@ -72,9 +72,14 @@ func isNamed(ref *infrav1.LocalObjectReference, object client.Object) bool {
 
 // NothingAcquired reports whether MAAS was never asked for a machine, or refused, and no VM can exist that MAAS does
 // not know, and no machine has a storage layout of ours, or is excluded for it.
-func NothingAcquired(m *infrav1.MaasMachine) bool {
+func NothingAcquired(m *infrav1.MaasMachine) bool { return m.Spec.SystemID == "" && nothingRecorded(m) }
+
+// OnlyChosen reports whether a machine is no more than one that the spec names: MAAS was not asked for it.
+func OnlyChosen(m *infrav1.MaasMachine) bool { return !WasAskedFor(m) && nothingRecorded(m) }
+
+func nothingRecorded(m *infrav1.MaasMachine) bool {
 	recorded, err := record.OfMachine(m)
-	return err == nil && m.Spec.SystemID == "" && !recorded.MayAcquire() && !recorded.MayChangeHost() &&
+	return err == nil && !recorded.MayAcquire() && !recorded.MayChangeHost() &&
 		len(recorded.Hosts) == 0 && !recorded.Registers && recorded.Storage == nil && recorded.Excluded == "" &&
 		len(recorded.Unused) == 0
 }

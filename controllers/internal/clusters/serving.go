@@ -35,7 +35,11 @@ func ReadServing(ctx context.Context, c client.Reader, cluster *clusterv1.Cluste
 	if err := c.List(ctx, all, client.InNamespace(cluster.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the MaasClusters of Cluster %s: %w", cluster.Name, err)
 	}
-	return ServingOf(cluster, list.Each(all.Items, func(m infrav1.MaasCluster) *infrav1.MaasCluster { return &m })), nil
+	found := make([]*infrav1.MaasCluster, len(all.Items))
+	for i := range all.Items {
+		found[i] = &all.Items[i]
+	}
+	return ServingOf(cluster, found), nil
 }
 
 // ServingOf finds a Cluster's among MaasClusters of its namespace.
@@ -106,7 +110,8 @@ func (s *Serving) has(c *infrav1.MaasCluster, m *infrav1.MaasMachine) bool {
 		return hasID(c, m)
 	}
 	found := s.Of(m)
-	if found == nil {
+	// A label says which the infrastructure of a Cluster was that is gone, and several may have it.
+	if found == nil || (found == s.infrastructure && IsGone(s.cluster) && m.Spec.MaasClusterName == "") {
 		return c.Spec.ClusterName == ""
 	}
 	return found.Name == c.Name

@@ -11,7 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
+	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/clusters"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -153,6 +155,35 @@ func (s *Steps) ClaimNow(ctx context.Context, l *Life, systemID string) (Outcome
 		return report.Wait(report.CapacityRetry, infrav1.NoMachineAvailableReason, "%s", maas.Message(err)), nil
 	}
 	return Proceed, err
+}
+
+// Binding binds the machine to its MaasCluster before MAAS is changed with it: the owner id is recorded, and then the
+// MaasCluster is read again. A MaasCluster that is being deleted lists the machines with its owner id after that has
+// begun, so one of the two sees the other. One that is the infrastructure of its Cluster waits for all of its machines.
+func (s *Steps) Binding(ctx context.Context, l *Life) (Outcome, error) {
+	bound := l.MaasMachine.Annotations[infrav1.OwnerIDAnnotation] == l.OwnerID()
+	if l.MaasCluster.Spec.ClusterName == "" || (bound && !clusters.NothingAcquired(l.MaasMachine)) {
+		return Proceed, nil
+	}
+	if !bound {
+		if err := l.Record.Store(ctx, func() {}, l.RecordOwner); err != nil {
+			return Proceed, err
+		}
+	}
+	now := &infrav1.MaasClusterList{}
+	if err := s.APIReader.List(ctx, now, client.InNamespace(l.MaasCluster.Namespace),
+		client.MatchingFields{"metadata.name": l.MaasCluster.Name}); err != nil {
+		return Proceed, fmt.Errorf("reading MaasCluster %s as it is now: %w", l.MaasCluster.Name, err)
+	}
+	if list.Find(now.Items, func(c infrav1.MaasCluster) bool {
+		return c.UID == l.MaasCluster.UID && c.DeletionTimestamp.IsZero()
+	}) != nil {
+		return Proceed, nil
+	}
+	unbind := func(m client.Object) { record.SetAnnotation(m, infrav1.OwnerIDAnnotation, "") }
+	return report.Wait(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason,
+			"MaasCluster %s is being deleted: no machine is taken with it any more", l.MaasCluster.Name),
+		l.Record.Store(ctx, func() {}, unbind) // Another MaasCluster may have the machine.
 }
 
 // RecordOwner records which cluster asks for the machine.
