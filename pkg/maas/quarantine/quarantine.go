@@ -172,11 +172,8 @@ func (s *Service) Note(ctx context.Context, permit maas.Permit, systemID string,
 
 // NotedBy returns by whom something was done to a machine that is to be undone, as MAAS says; "" if it says nothing.
 func (s *Service) NotedBy(ctx context.Context, systemID string) (by string, err error) {
-	tags, err := s.tags(ctx, 0)
-	if err != nil {
-		return "", err
-	}
-	return excluded.notes(tags)[systemID].By, nil
+	note, _, err := s.exclusion(ctx, systemID)
+	return note.By, err
 }
 
 // PassOn makes what was done to a machine another object's to undo, if it is the caller's.
@@ -190,14 +187,38 @@ func (s *Service) PassOn(ctx context.Context, permit maas.Permit, systemID, from
 // Include ends an exclusion. It is no error if there is none, and it does nothing if another user excludes the machine
 // by now.
 func (s *Service) Include(ctx context.Context, permit maas.Permit, systemID, by string) error {
-	tags, err := s.tags(ctx, 0)
-	if err != nil {
+	note, noted, err := s.exclusion(ctx, systemID)
+	if err != nil || (noted && note.By != by) {
 		return err
 	}
-	if note, known := excluded.notes(tags)[systemID]; !known || note.By != by {
-		return nil
+	if !noted {
+		if lacksNote, err := s.lacksNote(ctx, systemID); err != nil || !lacksNote {
+			return err
+		}
 	}
 	return s.lift(ctx, permit, excluded, systemID)
+}
+
+func (s *Service) exclusion(ctx context.Context, systemID string) (note Note, noted bool, err error) {
+	tags, err := s.tags(ctx, 0)
+	note, noted = excluded.notes(tags)[systemID]
+	return note, noted, err
+}
+
+// lacksNote reports whether a machine has the tag of an exclusion, and no note: another object has ended its own
+// exclusion, and the note with it, while the caller was about to put the tag on.
+func (s *Service) lacksNote(ctx context.Context, systemID string) (bool, error) {
+	m, err := s.inventory.Read(ctx, systemID)
+	switch {
+	case errors.Is(err, maas.NotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading whether machine %s is excluded: %w", systemID, err)
+	case !IsExcluded(m):
+		return false, nil
+	}
+	_, noted, err := s.exclusion(ctx, systemID) // Whoever has excluded it meanwhile has noted it first.
+	return !noted && err == nil, err
 }
 
 // Written returns when this service last put a machine into quarantine, or excluded one; zero if it has not.

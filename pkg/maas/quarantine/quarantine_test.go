@@ -462,6 +462,25 @@ func TestAnExclusionEndsForWhoBeganIt(t *testing.T) {
 	}
 }
 
+// One object ends its exclusion while another one puts its own on: the note goes with that of the first. The tag goes
+// with the exclusion of the second, so that the machine is not lost to the pool.
+func TestAnExclusionEndsThoughItsNoteIsGone(t *testing.T) {
+	b := newBed(t)
+	first, second := b.manager(adminKey), b.manager(adminKey)
+	b.exclude(first, b.a, "m1")
+	b.maas.SetHook(func(call simulator.Call, at simulator.Phase) error {
+		if at == simulator.Before && call.Method == http.MethodDelete && strings.HasPrefix(call.Endpoint, "tags/") {
+			b.maas.SetHook(nil) // The first has taken its tag off.
+			b.exclude(second, b.a, "m2")
+		}
+		return nil
+	})
+	b.include(first, b.a, "m1")
+	b.isExcluded(b.a, true)
+	b.include(second, b.a, "m2")
+	b.isExcluded(b.a, false)
+}
+
 // A failure and an exclusion have nothing to do with each other.
 func TestAnExclusionLeavesAQuarantineAlone(t *testing.T) {
 	b := newBed(t)
