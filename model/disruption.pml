@@ -2,7 +2,8 @@
 //
 // What takes Machines of a control plane down: the remediation switches a machine off and on, the evacuation deletes a
 // Machine. Each decides in the moment in which it acts, under the control plane's lock, and from what the API server
-// says (controllers/internal/disruption). A control plane of three; members become sick and well at any time.
+// says (controllers/internal/disruption). A control plane of three; members become sick and well at any time. A member
+// is a VM, and goes down with its host too, which is remedied whether the member is sick or not.
 //
 // This model has no calls to record: what a remediation does is in the record of its MaasRemediation before MAAS is
 // asked, and of an evacuation there is nothing but the deletion.
@@ -13,11 +14,11 @@
 bit sick[MEMBERS];              // by itself, as Cluster API's conditions say
 bit goes[MEMBERS];              // its Machine is being deleted
 bit off[MEMBERS];               // its machine is switched off now
-bit step[MEMBERS];              // recorded: a remediation switches it off now
+bit boots[MEMBERS];             // its host is on again; it does not run yet, and Cluster API need not say so
+bit step[MEMBERS];              // recorded: a remediation of its host switches it off now, or waits for the Node
 bit cached[MEMBERS];            // the same in a cache that lags
 bit lock;                       // one in the process: in a hand-over both managers have one
 
-#define DOWN(m) (sick[m] || goes[m] || off[m])
 #ifdef NO_LIVE_READ             // decided from a cache
 #define GOING(m) cached[m]
 #else
@@ -44,14 +45,14 @@ inline letOthers() {
 }
 // Whoever acts makes it worse by itself only if the others are well when it acts. That one becomes sick in between is
 // nobody's doing: the look lasts for seconds, and is bounded.
-#define WORSE(m) promise(QuorumHolds, (m == 0 || !(goes[0] || off[0])) && (m == 1 || !(goes[1] || off[1])) && \
-    (m == 2 || !(goes[2] || off[2])))
+#define DOWN(m) (goes[m] || off[m] || boots[m])
+#define WORSE(m) promise(QuorumHolds, (m == 0 || !DOWN(0)) && (m == 1 || !DOWN(1)) && (m == 2 || !DOWN(2)))
 
 active proctype Remediation() {
     byte m; bit may;
 end:
     do
-    :: atomic { m = 0; if :: sick[0] -> m = 0 :: sick[1] -> m = 1 :: sick[2] -> m = 2 fi };
+    :: atomic { if :: m = 0 :: m = 1 :: m = 2 fi };
         take();
         atomic { may = MAY(m) && !goes[m] };
         if
@@ -62,7 +63,11 @@ end:
             step[m] = 1; letOthers();
 #endif
             atomic { WORSE(m); off[m] = 1; printf("EV member %d is switched off\n", m) };
-            atomic { off[m] = 0; sick[m] = 0; printf("EV member %d is on\n", m) };
+            atomic { off[m] = 0; boots[m] = 1; printf("EV the host of member %d is on\n", m) };
+#ifdef NO_RECOVER                        // a host that is on counts as one whose VMs run
+            step[m] = 0;
+#endif
+            atomic { boots[m] = 0; sick[m] = 0; printf("EV member %d is on\n", m) };
             atomic { step[m] = 0; may = 0; goto again }
         :: !may
         fi;
