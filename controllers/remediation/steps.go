@@ -368,14 +368,14 @@ func (r *Reconciler) refresh(ctx context.Context, s *subject) (there bool, err e
 // quorum waits until the rest of a control plane can do without the machine, and so those of the VMs on it. The leave
 // lasts until what it is for is stored.
 func (r *Reconciler) quorum(ctx context.Context, s *subject) (outcome, error) {
-	replaces, what := s.progress().Step == infrav1.RemediationReplace, "the machine is switched off"
-	if replaces {
+	about, what := *s.Member, "the machine is switched off"
+	if s.progress().Step == infrav1.RemediationReplace {
 		if !util.IsControlPlaneMachine(s.Machine) || isHandedOver(s.Machine) {
 			return proceed, nil
 		}
-		what = "the Machine is replaced"
+		about.MaasMachine, what = nil, "the Machine is replaced" // VMs leave a host before it is given back.
 	}
-	leave, why, err := cmp.Or(r.Locks, &r.own).Ask(ctx, &r.Base, s.Member)
+	leave, why, err := cmp.Or(r.Locks, &r.own).Ask(ctx, &r.Base, &about)
 	switch {
 	case err != nil:
 		return proceed, err
@@ -557,8 +557,7 @@ func recovery(_ context.Context, s *subject) (outcome, error) {
 		return s.waiting(infrav1.HandedOverCondition, infrav1.MachineHealthyReason,
 			"the Machine is healthy again: nothing more is done")
 	}
-	limit := cmp.Or(s.remediation.Spec.PowerCycle.TimeoutSeconds, infrav1.DefaultPowerCycleTimeoutSeconds)
-	until := s.progress().Since.Add(time.Duration(limit) * time.Second)
+	until := disruption.RecoversUntil(s.remediation, s.progress())
 	if !s.clock.Now().Before(until) {
 		return proceed, nil
 	}

@@ -218,6 +218,30 @@ func TestWhatIsNotSwitchedNeedsNoQuorum(t *testing.T) {
 	}
 }
 
+// A host with unknown VMs is not switched off; its Machine may be replaced, as the VMs leave it first.
+func TestAHostWhoseVMsAreNotKnownIsNotSwitchedOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		subject *subject
+		waits   bool
+	}{
+		"a power cycle": {sick(controlPlane("")), true},
+		"a replacement": {sick(controlPlane(""), replaced), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, labels := tc.subject, map[string]string{clusterv1.ClusterNameLabel: "c"}
+			s.MaasMachine.Namespace, s.MaasMachine.Labels = "ns", labels
+			host := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Labels: labels}}
+			host.Spec.LXDControlPlaneCluster = true
+			c := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(host).Build()
+			r := &Reconciler{Base: reconciler.Base{Client: c, APIReader: c, Clock: testingclock.NewFakePassiveClock(now)}}
+			defer func() { s.leave.End() }()
+			if out := s.decides(t, r.quorum); out.Waits() != tc.waits || (out.Problem().Reason == infrav1.WaitingForQuorumReason) != tc.waits {
+				t.Errorf("it waits: %v, want %v: %s", out.Waits(), tc.waits, out.Problem().Message)
+			}
+		})
+	}
+}
+
 // A cache may lag: what it has is no reason to replace a Machine.
 func TestAMachineIsNotReplacedByWhatACacheHas(t *testing.T) {
 	given := func(s *subject) { s.MaasMachine.Spec.SystemID = "abc" }

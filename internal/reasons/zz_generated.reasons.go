@@ -526,8 +526,8 @@ var all = map[string]Reason{
 		Stays: "",
 	},
 	"WaitingForQuorum": {
-		Means: "the control plane can't do without this machine now: others are not healthy, or one is being deleted. The message names one of them.",
-		You:   "repair the other control planes. If that is not possible, restore etcd from a backup.",
+		Means: "the control plane can't do without this machine now: others are not healthy, or one is being deleted. The message names one of them. Or the machine is of a host cluster and has no LXDHost, and so it is not known which VMs are on it.",
+		You:   "repair the other control planes. If that is not possible, restore etcd from a backup. Without an LXDHost, see why there is none in the manager's log, or delete the Machine.",
 		Stays: "",
 	},
 	"PowerCycleFailed": {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -35,6 +36,23 @@ func ReadPlacement(ctx context.Context, c client.Client) (*Placement, error) {
 	}
 	homes, err := ReadHomes(ctx, c)
 	return &Placement{MaasMachines: machines.Items, Homes: homes}, err
+}
+
+// Under returns the MaasMachines whose machine an LXDHost is: those that own it or, if none does, those on whose
+// machine MAAS has the VM host. Nobody has proven then whose that is, as where our mark can't be noted on it.
+func (p *Placement) Under(host *infrav1.LXDHost) (machines []*infrav1.MaasMachine) {
+	owners, vmHost, where := OwnersOf(host, MaasMachineKind), host.Spec.VMHost, host.Annotations[infrav1.MAASAnnotation]
+	for i := range p.MaasMachines {
+		m := &p.MaasMachines[i]
+		is := slices.ContainsFunc(owners, func(owner metav1.OwnerReference) bool { return owner.UID == m.UID })
+		if len(owners) == 0 && vmHost != nil && vmHost.SystemID != "" && where != "" {
+			is = m.Spec.SystemID == vmHost.SystemID && p.HomeOf(m) == where
+		}
+		if is {
+			machines = append(machines, m)
+		}
+	}
+	return machines
 }
 
 // On returns the MaasMachines whose VMs are on a host, or may be there.

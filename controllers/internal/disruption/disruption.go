@@ -5,6 +5,7 @@
 package disruption
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,8 +49,8 @@ const lockWait = 10 * time.Second
 // Ask returns the leave to take a Machine down, with all VMs on its machine; or why it may not go down now.
 func (l *Locks) Ask(ctx context.Context, b *reconciler.Base, about *clusters.Member) (_ *Leave, why string, err error) {
 	q := &question{Base: b, about: about, planes: map[client.ObjectKey]*plane{}}
-	if err := q.findPlanes(ctx); err != nil {
-		return nil, "", err
+	if why, err := q.findPlanes(ctx); err != nil || why != "" {
+		return nil, why, err
 	}
 	keys := make([]client.ObjectKey, 0, len(q.planes))
 	for key := range q.planes {
@@ -86,37 +88,38 @@ type plane struct {
 	leaves  sets.Set[types.UID]
 }
 
-// findPlanes finds the control planes that are concerned: the Machine's own, and those of the VMs on its machine.
-func (q *question) findPlanes(ctx context.Context) error {
+// findPlanes finds the control planes that are concerned: the Machine's own, and those of the VMs on its machine. It
+// returns why these are not known; "" if they are. A node of a host cluster that has no LXDHost may have VMs all the
+// same: its LXDHost is gone, or can't be made.
+func (q *question) findPlanes(ctx context.Context) (why string, err error) {
 	if util.IsControlPlaneMachine(q.about.Machine) {
 		q.add(q.about.Cluster, q.about.Machine)
 	}
-	if q.about.MaasMachine == nil {
-		return nil
+	m := q.about.MaasMachine
+	if m == nil || m.Spec.IsLXD() {
+		return "", nil
 	}
-	var own []*infrav1.LXDHost
-	for _, find := range []func(context.Context, client.Reader, *infrav1.MaasMachine) (*infrav1.LXDHost, error){
-		clusters.LXDHost, clusters.LXDHostOfVMHost,
-	} {
-		host, err := find(ctx, q.Client, q.about.MaasMachine)
-		if err != nil {
-			return err
-		}
-		if host != nil {
-			own = append(own, host)
-		}
+	if err := q.place(ctx); err != nil {
+		return "", err
 	}
-	for _, host := range own {
-		if err := q.place(ctx); err != nil {
-			return err
+	found := false
+	for i := range q.hosts {
+		host := &q.hosts[i]
+		if !slices.ContainsFunc(q.placement.Under(host), func(u *infrav1.MaasMachine) bool { return u.UID == m.UID }) {
+			continue
 		}
+		found = true
 		for _, on := range q.placement.On(host) {
 			if err := q.addVM(ctx, on.MaasMachine); err != nil {
-				return err
+				return "", err
 			}
 		}
 	}
-	return nil
+	home, wasNode := q.placement.Homes.Of(m), q.about.Machine.Status.NodeRef.IsDefined()
+	if !found && wasNode && home != nil && home.Spec.LXDControlPlaneCluster {
+		return "there is no LXDHost of it, and so it is not known which VMs are on it", nil
+	}
+	return "", nil
 }
 
 func (q *question) add(cluster *clusterv1.Cluster, machine *clusterv1.Machine) {
@@ -173,91 +176,87 @@ func (q *question) whyNot(ctx context.Context, key client.ObjectKey) (string, er
 }
 
 // downIn returns the Machines of a control plane whose machines a remediation switches off now, alone or with their
-// hosts.
+// hosts; and those of VMs that may not run yet since their hosts were switched on: their conditions are older.
 func (q *question) downIn(ctx context.Context, plane client.ObjectKey) (sets.Set[types.UID], error) {
 	if err := q.place(ctx); err != nil {
 		return nil, err
 	}
-	down := sets.Set[types.UID]{}
 	namespaces := sets.New(plane.Namespace)
 	type pair struct {
-		vm   types.UID
-		host client.ObjectKey // the MaasMachine
+		vms, hosts []types.UID // Machines
 	}
 	var carried []pair
 	for i := range q.hosts {
 		host := &q.hosts[i]
-		owners := clusters.OwnersOf(host, clusters.MaasMachineKind)
-		if len(owners) == 0 {
-			continue // The machine is none of ours.
-		}
-		for _, on := range q.placement.On(host) {
-			if clusters.KeyOf(on.MaasMachine) != plane || !clusters.IsControlPlane(on.MaasMachine) {
-				continue
-			}
-			namespaces.Insert(host.Namespace)
-			for _, vm := range clusters.OwnersOf(on.MaasMachine, clusters.MachineKind) {
-				carried = append(carried, pair{vm.UID, client.ObjectKey{Namespace: host.Namespace, Name: owners[0].Name}})
+		for _, m := range q.placement.Under(host) {
+			for _, on := range q.placement.On(host) {
+				if clusters.KeyOf(on.MaasMachine) == plane && clusters.IsControlPlane(on.MaasMachine) {
+					namespaces.Insert(m.Namespace)
+					carried = append(carried, pair{machinesOf(on.MaasMachine), machinesOf(m)})
+				}
 			}
 		}
 	}
+	down, carriers := sets.Set[types.UID]{}, sets.Set[types.UID]{}
 	for namespace := range namespaces {
-		going, err := q.goingIn(ctx, namespace)
-		if err != nil {
+		if err := q.addDown(ctx, namespace, down, carriers); err != nil {
 			return nil, err
 		}
-		down = down.Union(going)
 	}
 	for _, c := range carried {
-		if slices.ContainsFunc(q.machinesOf(c.host), down.Has) {
-			down.Insert(c.vm)
+		if carriers.HasAny(c.hosts...) {
+			down.Insert(c.vms...)
 		}
 	}
 	return down, nil
 }
 
-// machinesOf returns the Machines that own a MaasMachine.
-func (q *question) machinesOf(key client.ObjectKey) (owners []types.UID) {
-	for i := range q.placement.MaasMachines {
-		if m := &q.placement.MaasMachines[i]; client.ObjectKeyFromObject(m) == key {
-			owners = append(owners, uidsOf(clusters.OwnersOf(m, clusters.MachineKind))...)
-		}
-	}
-	return owners
-}
-
-// goingIn returns the Machines whose machines remediations of a namespace switch off now. The API server is asked: a
-// cache may not have what began just now.
-func (q *question) goingIn(ctx context.Context, namespace string) (sets.Set[types.UID], error) {
+// addDown adds the Machines whose machines remediations of a namespace switch off now, and those whose VMs are down
+// with them. The API server is asked: a cache may not have what began just now.
+func (q *question) addDown(ctx context.Context, namespace string, down, carriers sets.Set[types.UID]) error {
 	remediations := &infrav1.MaasRemediationList{}
 	if err := q.APIReader.List(ctx, remediations, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("listing MaasRemediations: %w", err)
+		return fmt.Errorf("listing MaasRemediations: %w", err)
 	}
-	going := sets.Set[types.UID]{}
 	for i := range remediations.Items {
-		if mayBeDown(&remediations.Items[i]) {
-			going.Insert(uidsOf(clusters.OwnersOf(&remediations.Items[i], clusters.MachineKind))...)
+		remediation := &remediations.Items[i]
+		isDown, areVMsDown := mayBeDown(remediation, q.Clock.Now())
+		if isDown {
+			down.Insert(machinesOf(remediation)...)
+		}
+		if areVMsDown {
+			carriers.Insert(machinesOf(remediation)...)
 		}
 	}
-	return going, nil
+	return nil
 }
 
-// mayBeDown reports whether a remediation switches its machine off now, or can't be read.
-func mayBeDown(remediation *infrav1.MaasRemediation) bool {
+// mayBeDown reports whether a remediation switches its machine off now, or can't be read; and whether VMs on the
+// machine may be down. Until its Node is healthy, the machine's own conditions say that it is not, but not theirs.
+func mayBeDown(remediation *infrav1.MaasRemediation, now time.Time) (itself, itsVMs bool) {
 	recorded, err := record.OfRemediation(remediation)
 	if err != nil || recorded.Remediation == nil {
-		return err != nil
+		return err != nil, err != nil
 	}
 	switch recorded.Remediation.Step {
 	case infrav1.RemediationLeaveEndpoint, infrav1.RemediationPowerOff, infrav1.RemediationPowerOn:
-		return true
+		return true, true
+	case infrav1.RemediationRecover:
+		return false, now.Before(RecoversUntil(remediation, *recorded.Remediation))
 	}
-	return false
+	return false, false
 }
 
-func uidsOf(owners []metav1.OwnerReference) (uids []types.UID) {
-	for _, owner := range owners {
-		uids = append(uids, owner.UID)
+// RecoversUntil returns when the time is over that the Node of a machine has to be healthy after a power cycle.
+func RecoversUntil(remediation *infrav1.MaasRemediation, p infrav1.RemediationProgress) time.Time {
+	limit := cmp.Or(remediation.Spec.PowerCycle.TimeoutSeconds, infrav1.DefaultPowerCycleTimeoutSeconds)
+	return ptr.Deref(p.Since, metav1.Time{}).Add(time.Duration(limit) * time.Second)
+}
+
+// machinesOf returns the Machines that own an object.
+func machinesOf(object client.Object) (machines []types.UID) {
+	for _, owner := range clusters.OwnersOf(object, clusters.MachineKind) {
+		machines = append(machines, owner.UID)
 	}
-	return uids
+	return machines
 }

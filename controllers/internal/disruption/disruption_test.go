@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,23 +27,32 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
-// site is two namespaces: of a host cluster, whose machines host-1 to host-3 are hosts, and of a tenant.
+// site is two namespaces: of a host cluster, whose machines host-1 to host-3 are hosts, and of a tenant. Both are in one
+// MAAS.
 type site struct{ objects []client.Object }
 
-const hosts, tenant = "hosts", "tenant"
+const hosts, tenant, inMAAS = "hosts", "tenant", "https://maas.example.com"
 
 func newSite() *site {
 	s := &site{}
 	s.add(&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: hosts, Name: "infra"}},
-		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "c"}})
+		&clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "c"}},
+		maasCluster(hosts, "infra", infrav1.MaasClusterSpec{LXDControlPlaneCluster: true}),
+		maasCluster(tenant, "c", infrav1.MaasClusterSpec{}))
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("host-%d", i)
 		m := s.machine(hosts, "infra", name, false)
+		m.Spec.SystemID = "id-" + name
 		s.add(&infrav1.LXDHost{ObjectMeta: metav1.ObjectMeta{Namespace: hosts, Name: name, UID: types.UID("lxd-" + name),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: infrav1.GroupVersion.String(), Kind: "MaasMachine", Name: name, UID: m.UID, Controller: ptr.To(true)}}},
 			Spec: infrav1.LXDHostSpec{AllowedNamespaces: []string{infrav1.AllNamespaces}}})
 	}
 	return s
+}
+
+func maasCluster(namespace, cluster string, spec infrav1.MaasClusterSpec) *infrav1.MaasCluster {
+	return &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cluster,
+		Labels: map[string]string{clusterv1.ClusterNameLabel: cluster}, Annotations: map[string]string{infrav1.MAASAnnotation: inMAAS}}, Spec: spec}
 }
 
 func (s *site) add(objects ...client.Object) { s.objects = append(s.objects, objects...) }
@@ -75,17 +85,37 @@ func (s *site) vm(name, host string, controlPlane bool) {
 	m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["lxdhost:hosts/` + host + `"]}`
 }
 
-func (s *site) find(namespace, name string) *clusterv1.Machine {
+// find finds what the site has of a kind.
+func find[T client.Object](s *site, namespace, name string) (found T) {
 	for _, o := range s.objects {
-		if m, is := o.(*clusterv1.Machine); is && m.Namespace == namespace && m.Name == name {
-			return m
+		if object, is := o.(T); is && o.GetNamespace() == namespace && o.GetName() == name {
+			return object
 		}
 	}
-	return nil
+	return found
+}
+
+// without takes the LXDHost of a host away.
+func (s *site) without(host string) {
+	gone := client.Object(find[*infrav1.LXDHost](s, hosts, host))
+	s.objects = slices.DeleteFunc(s.objects, func(o client.Object) bool { return o == gone })
+}
+
+// unowned makes the LXDHost of a host one that the manager has made in its own namespace, for VM host 7 of a MAAS.
+func (s *site) unowned(host, maas string) {
+	h := find[*infrav1.LXDHost](s, hosts, host)
+	h.Namespace, h.Name, h.OwnerReferences = "manager", "vm-host", nil
+	h.Annotations = map[string]string{infrav1.MAASAnnotation: maas}
+	h.Spec.VMHost = &infrav1.VMHostReference{ID: 7, SystemID: "id-" + host}
+	for _, o := range s.objects {
+		if m, is := o.(*infrav1.MaasMachine); is && m.Annotations[infrav1.RecordAnnotation] == `{"hosts":["lxdhost:hosts/`+host+`"]}` {
+			m.Annotations[infrav1.RecordAnnotation] = `{"hosts":["7/vm-host"]}`
+		}
+	}
 }
 
 func (s *site) sick(namespace, name string) {
-	conditions.Set(s.find(namespace, name), metav1.Condition{Type: clusterv1.ReadyCondition, Status: metav1.ConditionFalse, Reason: "Test"})
+	conditions.Set(find[*clusterv1.Machine](s, namespace, name), metav1.Condition{Type: clusterv1.ReadyCondition, Status: metav1.ConditionFalse, Reason: "Test"})
 }
 
 // remedied makes a remediation of a Machine at a step.
@@ -126,7 +156,12 @@ func (s *site) asksAt(
 	return locks.Ask(t.Context(), b, member)
 }
 
-const begun = `{"remediation":{"step":"PowerOff"}}`
+const begun, replaced = `{"remediation":{"step":"PowerOff"}}`, `{"remediation":{"step":"Replace"}}`
+
+// recovers is a remediation that waits for the Node, since a time ago.
+func recovers(ago time.Duration) string {
+	return fmt.Sprintf(`{"remediation":{"step":"Recover","since":%q}}`, time.Now().Add(-ago).UTC().Format(time.RFC3339))
+}
 
 // A host goes down with the control planes of others on it, and a control plane with its host.
 func TestAHostMayGoDownIfEachOfItsVMsMay(t *testing.T) {
@@ -149,7 +184,25 @@ func TestAHostMayGoDownIfEachOfItsVMsMay(t *testing.T) {
 		"a VM, another's host is switched off":      {func(s *site) { three(s); s.remedied(hosts, "host-2", begun) }, tenant, "cp-1", false},
 		"a VM, all others are well":                 {three, tenant, "cp-1", true},
 		"a VM, whose remediation has begun":         {func(s *site) { three(s); s.remedied(tenant, "cp-1", begun) }, tenant, "cp-1", true},
-		"a VM, another's remediation is over":       {func(s *site) { three(s); s.remedied(tenant, "cp-2", `{"remediation":{"step":"Recover"}}`) }, tenant, "cp-1", true},
+		"a VM, another's remediation is over":       {func(s *site) { three(s); s.remedied(tenant, "cp-2", recovers(0)) }, tenant, "cp-1", true},
+		"a VM, another's host is just on again":     {func(s *site) { three(s); s.remedied(hosts, "host-2", recovers(0)) }, tenant, "cp-1", false},
+		"a host, another's host is just on again":   {func(s *site) { three(s); s.remedied(hosts, "host-2", recovers(0)) }, hosts, "host-1", false},
+		"a host, another's host had its time":       {func(s *site) { three(s); s.remedied(hosts, "host-2", recovers(time.Hour)) }, hosts, "host-1", true},
+		"a host, another's host is replaced":        {func(s *site) { three(s); s.remedied(hosts, "host-2", replaced) }, hosts, "host-1", true},
+		"a host without an LXDHost":                 {func(s *site) { three(s); s.without("host-1") }, hosts, "host-1", false},
+		"a host without an LXDHost, without VMs":    {func(s *site) { s.without("host-1") }, hosts, "host-1", false},
+		"a host without an LXDHost, that was never a Node": {func(s *site) {
+			s.without("host-1")
+			find[*clusterv1.Machine](s, hosts, "host-1").Status.NodeRef.Name = ""
+		}, hosts, "host-1", true},
+		"a machine without an LXDHost, of no host cluster": {func(s *site) {
+			s.without("host-1")
+			find[*infrav1.MaasCluster](s, hosts, "infra").Spec.LXDControlPlaneCluster = false
+		}, hosts, "host-1", true},
+		"a host whose LXDHost nobody owns":                       {func(s *site) { three(s); s.unowned("host-1", inMAAS) }, hosts, "host-1", true},
+		"a host whose LXDHost nobody owns, one is sick":          {func(s *site) { three(s); s.unowned("host-1", inMAAS); s.sick(tenant, "cp-2") }, hosts, "host-1", false},
+		"a host, and an LXDHost of another MAAS":                 {func(s *site) { three(s); s.unowned("host-1", "https://other") }, hosts, "host-1", false},
+		"a VM, another's host is off, whose LXDHost nobody owns": {func(s *site) { three(s); s.unowned("host-2", inMAAS); s.remedied(hosts, "host-2", begun) }, tenant, "cp-1", false},
 		"a host with two of three": {func(s *site) {
 			s.vm("cp-1", "host-1", true)
 			s.vm("cp-2", "host-1", true)
