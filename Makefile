@@ -77,8 +77,8 @@ tools: ## Download, or build, all pinned tools (TOOLS_MIRROR=address of a mirror
 REAL = $(filter --real,$(DEMO_ARGS))
 
 .PHONY: demo
-demo: $(if $(REAL),check-node) tools-test build $(if $(REAL),tools-node)
-demo: ## Run the whole story in a sandbox (DEMO_ARGS=--once exits by itself; --drain, --real, --empty).
+demo: $(if $(REAL),check-node) tools-test build $(if $(REAL),tools-node) $(if $(filter --mixed,$(DEMO_ARGS)),tools-dev)
+demo: ## Run the whole story in a sandbox (DEMO_ARGS=--once exits by itself; --drain, --real, --mixed, --empty).
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@exec $(BIN)/demo $(DEMO_ARGS)
 

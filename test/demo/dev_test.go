@@ -63,6 +63,8 @@ func TestOneFlagAtMost(t *testing.T) {
 		{options{once: true, real: true, upgrade: true}, true},
 		{options{drain: true, real: true}, false},
 		{options{upgrade: true}, false},
+		{options{once: true, mixed: true}, true},
+		{options{mixed: true, drain: true}, false},
 	} {
 		if got := tc.opts.oneAtMost(); got != tc.want {
 			t.Errorf("%+v: %t, want %t", tc.opts, got, tc.want)

@@ -4,7 +4,8 @@
 // simulated MAAS and turns its nodes into LXD hosts, a cluster with LXD control planes and bare-metal workers comes up,
 // with --drain one of the LXD hosts is emptied, and, with --once, everything is deleted again. If this computer can't run LXD, the hosts exist from the beginning,
 // and are simulated. With --real the second cluster's nodes are real: kubeadm makes it, pods on two nodes reach each other
-// through a Service, and with --upgrade one line upgrades Kubernetes. With --empty the sandbox is left to the user; with --dev the provider is installed in it, and is
+// through a Service, and with --upgrade one line upgrades Kubernetes. With --mixed there is one cluster, which is another
+// provider's but for its workers. With --empty the sandbox is left to the user; with --dev the provider is installed in it, and is
 // rebuilt whenever the user wants. Beside one that runs, `demo env` prints the variables for a shell, and `demo break NAME` and
 // `demo mend NAME` switch a server off and on.
 package main
@@ -30,6 +31,7 @@ func main() {
 		fmt.Fprintf(flags.Output(), "Commands, for the sandbox of this directory, or of $%s:\n%s\n", controlVariable, visits)
 	}
 	flags.BoolVar(&opts.once, "once", false, "Delete the clusters when they have come up, say what it took and what is left in MAAS and LXD, and exit.")
+	flags.BoolVar(&opts.mixed, "mixed", false, "Make a cluster of Cluster API's own provider instead, whose control plane is in that provider's memory, with workers in MAAS. It takes root and what `make tools-dev` builds.")
 	flags.BoolVar(&opts.drain, "drain", false, "Empty the LXD host of a control plane when the clusters have come up.")
 	flags.Float64Var(&opts.timeScale, "time-scale", 60, "How much faster than in reality MAAS's machines deploy.")
 	flags.BoolVar(&opts.real, "real", false, "Have real operating systems with kubeadm and kubelet on the cluster's machines, and run pods. It takes root, LXD and what `make tools-node` builds.")
@@ -47,7 +49,7 @@ func main() {
 		return
 	}
 	if opts.timeScale <= 0 || !opts.oneAtMost() {
-		fmt.Fprintln(os.Stderr, "demo: it takes a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty, --dev and --real, and --upgrade with --real")
+		fmt.Fprintln(os.Stderr, "demo: it takes a positive --time-scale, one of --empty, --dev and --once, and --drain without --empty, --dev and --real, --upgrade with --real, and --mixed without all of these")
 		os.Exit(2)
 	}
 	if _, err := simulator.ParseVersion(opts.maasVersion); err != nil {

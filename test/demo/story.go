@@ -40,9 +40,9 @@ const (
 
 // options are the flags.
 type options struct {
-	once, drain, real, upgrade, empty, dev, keep bool
-	timeScale                                    float64
-	maasVersion                                  string
+	once, drain, real, upgrade, empty, dev, keep, mixed bool
+	timeScale                                           float64
+	maasVersion                                         string
 }
 
 // settings are those of a sandbox that the flags ask for.
@@ -69,7 +69,7 @@ func (o options) hostKind() string {
 
 // oneAtMost reports whether no two flags ask for different things.
 func (o options) oneAtMost() bool {
-	if o.drain && (o.empty || o.dev || o.real) || o.upgrade && (!o.real || o.empty || o.dev) {
+	if o.mixed && (o.drain || o.empty || o.dev || o.real) || o.drain && (o.empty || o.dev || o.real) || o.upgrade && (!o.real || o.empty || o.dev) {
 		return false
 	}
 	asked := 0
@@ -93,11 +93,14 @@ func runStory(ctx context.Context, out *screen, opts options) (err error) {
 	// The calls to LXD are counted by the manager's metrics, which are read without credentials.
 	settings.Values = map[string]any{"diagnostics": map[string]any{"insecure": true}, "evacuation": map[string]any{"enabled": opts.drain}}
 	simulated := lxd.Missing()
-	if simulated == nil {
+	switch {
+	case opts.mixed:
+		settings.LXD = sandbox.LXDOff
+	case simulated == nil:
 		if settings.Region, err = sandbox.RegionWithoutVMHosts(); err != nil {
 			return err
 		}
-	} else {
+	default:
 		settings.LXD = sandbox.LXDOff
 		out.print("The LXD hosts are simulated: " + simulated.Error())
 	}
@@ -129,7 +132,12 @@ func runStory(ctx context.Context, out *screen, opts options) (err error) {
 		s.controlPlanes, s.createTimeout = 1, realTimeout
 	}
 	defer s.book.Close()
-	if simulated == nil {
+	if opts.mixed {
+		if err := box.AddBootstrapProvider(ctx, sandbox.Dev); err != nil {
+			return interruptedOr(ctx, err)
+		}
+		steps.end()
+	} else if simulated == nil {
 		s.hosts = newHosts(s)
 		defer s.hosts.daemons.Close()
 	}
@@ -205,7 +213,8 @@ func (s *story) chapters() (all []chapter) {
 	}
 	hosts := s.hosts
 	tell(hosts != nil, fmt.Sprintf("%d servers are deployed, and become LXD hosts", hostNodes), hosts.create)
-	tell(true, fmt.Sprintf("a cluster: %d control plane(s) as VMs, %d workers as bare metal", s.controlPlanes, workers), s.create)
+	tell(s.opts.mixed, fmt.Sprintf("a cluster of another provider, with %d workers in MAAS as bare metal", workers), s.createMixed)
+	tell(!s.opts.mixed, fmt.Sprintf("a cluster: %d control plane(s) as VMs, %d workers as bare metal", s.controlPlanes, workers), s.create)
 	tell(s.opts.drain, "a host is emptied, and takes VMs again", s.drain)
 	tell(s.opts.real, "pods on two nodes reach each other through a Service", s.use)
 	tell(s.opts.upgrade, "one line upgrades Kubernetes", s.upgrade)
