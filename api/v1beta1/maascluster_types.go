@@ -25,7 +25,8 @@ const (
 	// MAASAnnotation identifies the MAAS that has the machines of a MaasCluster: host and path of its URL, "#" and a
 	// fingerprint of the last API key. It is written before the first call to MAAS that changes something. It follows
 	// MAAS to another name, or the key to another one, as soon as the MAAS there is proven to have the cluster's
-	// machines. A MaasCluster without it has nothing in MAAS, and can be deleted even if its credentials or its
+	// machines, or to have nothing of the cluster to lose: "#leaving" is appended before that is certain, and no machine
+	// is taken then. A MaasCluster without it has nothing in MAAS, and can be deleted even if its credentials or its
 	// endpoint never worked. On the LXDHost of a VM host it is the MAAS that has the VM host, without "#" and key.
 	MAASAnnotation = "capmaas.io/maas"
 

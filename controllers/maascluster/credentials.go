@@ -39,9 +39,7 @@ func (r *Reconciler) recordMAAS(ctx context.Context, s *scope.Cluster) error {
 	if s.MaasCluster.Annotations[infrav1.MAASAnnotation] == s.Home {
 		return nil
 	}
-	return objects.PatchNow(ctx, r.Client, s.MaasCluster, func(c *infrav1.MaasCluster) {
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, infrav1.MAASAnnotation, s.Home)
-	})
+	return r.recordHome(ctx, s.MaasCluster, s.Home)
 }
 
 // follow accepts a MAAS at another address as the same one if it has something of the cluster, or if the cluster has
@@ -57,7 +55,10 @@ func (r *Reconciler) follow(
 	if err != nil {
 		return nil, err
 	}
-	same, err := isHome(ctx, s, machines)
+	same, nothing, err := isHome(ctx, s, machines)
+	if nothing {
+		same, err = r.leave(ctx, cluster, maasCluster, elsewhere.Home)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +70,28 @@ func (r *Reconciler) follow(
 	return s, nil
 }
 
-// isHome reports whether a MAAS has something of the cluster. It also returns true if the cluster has nothing in MAAS
-// that could be lost.
-func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (bool, error) {
+// leave reports whether the cluster has nothing in a MAAS that could be lost, and will not have: a machine may be about
+// to ask for something there, and the cache may not have it yet. See life.Ask.
+func (r *Reconciler) leave(
+	ctx context.Context, cluster *clusterv1.Cluster, maasCluster *infrav1.MaasCluster, home string,
+) (bool, error) {
+	if err := r.recordHome(ctx, maasCluster, scope.Leaving(home)); err != nil {
+		return false, err
+	}
+	machines, err := r.machinesNow(ctx, cluster, maasCluster)
+	asked := slices.ContainsFunc(machines, func(m infrav1.MaasMachine) bool { return !clusters.NothingAcquired(&m) })
+	return err == nil && !asked, err
+}
+
+func (r *Reconciler) recordHome(ctx context.Context, maasCluster *infrav1.MaasCluster, home string) error {
+	return objects.PatchNow(ctx, r.Client, maasCluster, func(c *infrav1.MaasCluster) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, infrav1.MAASAnnotation, home)
+	})
+}
+
+// isHome reports whether a MAAS has something of the cluster, or else that the cluster has nothing in MAAS that could be
+// lost, as far as is known.
+func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (is, nothing bool, err error) {
 	recorded, unreadable := record.OfCluster(s.MaasCluster)
 	for _, kept := range recorded.Kept {
 		former := infrav1.MaasMachine{Spec: kept.Spec}
@@ -84,10 +104,10 @@ func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachin
 	}
 	for _, look := range looks {
 		if found, err := look(ctx); err != nil || found {
-			return found, err
+			return found, false, err
 		}
 	}
-	return len(looks) == 0 && unreadable == nil && !recorded.MayAcquire(), nil
+	return false, len(looks) == 0 && unreadable == nil && !recorded.MayAcquire(), nil
 }
 
 // look asks MAAS for something that the cluster may have there, and reports whether MAAS has it.

@@ -15,6 +15,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/reconciler"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/scope"
 	"github.com/capmaas/cluster-api-provider-maas/test/allkinds"
 )
 
@@ -69,6 +70,47 @@ func TestAMaasClusterMovesByWhatTheAPIServerHas(t *testing.T) {
 			_, blocks := maasCluster.Annotations[clusterctlv1.BlockMoveAnnotation]
 			if blocks == tc.moves || (result.RequeueAfter > 0) == tc.moves {
 				t.Errorf("it blocks its move: %v, and looks again after %s; want that it moves: %v", blocks, result.RequeueAfter, tc.moves)
+			}
+		})
+	}
+}
+
+// A MaasCluster with nothing in its MAAS leaves it for that of other credentials, but not while a machine may be about to
+// take something there, which the cache need not show.
+func TestAMAASIsLeftOnlyIfNoMachineIsAsked(t *testing.T) {
+	t.Parallel()
+	const home = "maas:5240/MAAS#key"
+	for name, tc := range map[string]struct {
+		recorded string
+		leaves   bool
+	}{
+		"no call is recorded": {leaves: true},
+		"one is":              {recorded: `{"pending":[{"op":"allocate","at":"2026-11-30T12:00:00.5Z"}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			maasCluster := &infrav1.MaasCluster{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "n", Name: "c", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"},
+				Annotations: map[string]string{infrav1.OwnerIDAnnotation: "abcdefghijkl", infrav1.MAASAnnotation: home},
+			}}
+			m := &infrav1.MaasMachine{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "n", Name: "m", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}, Annotations: map[string]string{},
+			}}
+			if tc.recorded != "" {
+				m.Annotations[infrav1.OwnerIDAnnotation], m.Annotations[infrav1.RecordAnnotation] = "abcdefghijkl", tc.recorded
+			}
+			cached := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(maasCluster).Build()
+			now := fake.NewClientBuilder().WithScheme(allkinds.Scheme()).WithObjects(maasCluster, m).Build()
+			if err := cached.Get(t.Context(), client.ObjectKeyFromObject(maasCluster), maasCluster); err != nil {
+				t.Fatal(err)
+			}
+			r := &Reconciler{Base: reconciler.Base{Client: cached, APIReader: now}}
+			leaves, err := r.leave(t.Context(), &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}, maasCluster, home)
+			if err != nil || leaves != tc.leaves {
+				t.Errorf("it leaves: %t (%v), want %t", leaves, err, tc.leaves)
+			}
+			if got := maasCluster.Annotations[infrav1.MAASAnnotation]; got != scope.Leaving(home) {
+				t.Errorf("it is at home in %q: no machine may ask any more", got)
 			}
 		})
 	}

@@ -21,7 +21,6 @@ func (r *Reconciler) bareMetalSteps() []life.Step {
 	return []life.Step{
 		m.Unused,         // What MAAS gave and the object does not use goes back before another one is taken.
 		m.Lookup,         // If the spec names a machine, all that follows is about that one.
-		s.Binding,        // What follows may change MAAS: the MaasCluster must stay.
 		m.GiveBackForNow, // A machine that goes back to the pool for now is not changed by later steps.
 		s.Address,        // No machine is held while its address is awaited.
 		m.Succession,     // A machine that waits for this object comes before the pool.
@@ -56,7 +55,6 @@ func (r *Reconciler) vmSteps() []life.Step {
 	return []life.Step{
 		v.Lookup,      // If the spec names a VM, all that follows is about that one.
 		v.Composed,    // Of one that was not composed for the object, the deletion would delete another's disks.
-		s.Binding,     // What follows may change MAAS: the MaasCluster must stay.
 		s.Address,     // No VM is made before its address is known.
 		v.Adoption,    // A VM that an earlier try made and could not record comes before a new one.
 		v.Recovery,    // So does one that is on a host, and that MAAS does not have.

@@ -103,7 +103,7 @@ func (s *Steps) Change(
 		}
 		return l.Record.Try(op, func() error { return do(ctx, record.ChangeVM.Permit()) })
 	}
-	return l.Record.Call(ctx, op, do, also...)
+	return s.Ask(ctx, l, op, do, also...)
 }
 
 // stillWanted returns a conflict, as the record does, if a VM's MaasMachine is being deleted, or is another one of

@@ -157,33 +157,48 @@ func (s *Steps) ClaimNow(ctx context.Context, l *Life, systemID string) (Outcome
 	return Proceed, err
 }
 
-// Binding binds the machine to its MaasCluster before MAAS is changed with it: the owner id is recorded, and then the
-// MaasCluster is read again. A MaasCluster that is being deleted lists the machines with its owner id after that has
-// begun, so one of the two sees the other. One that is the infrastructure of its Cluster waits for all of its machines.
-func (s *Steps) Binding(ctx context.Context, l *Life) (Outcome, error) {
-	bound := l.MaasMachine.Annotations[infrav1.OwnerIDAnnotation] == l.OwnerID()
-	if l.MaasCluster.Spec.ClusterName == "" || (bound && !clusters.NothingAcquired(l.MaasMachine)) {
-		return Proceed, nil
+// Ask is Record.Call. The first call for a machine is sent only if the MaasCluster stays, and its MAAS: its call and the
+// owner id are recorded, and then the MaasCluster is read. One that is being deleted, or that is about to follow its
+// credentials to another MAAS, says so before it lists its machines: so one of the two sees the other.
+func (s *Steps) Ask(
+	ctx context.Context, l *Life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
+) error {
+	if !clusters.NothingAcquired(l.MaasMachine) && !clusters.OnlyChosen(l.MaasMachine) {
+		return l.Record.Call(ctx, op, do, also...)
 	}
-	if !bound {
-		if err := l.Record.Store(ctx, func() {}, l.RecordOwner); err != nil {
-			return Proceed, err
+	var adrift error
+	err := l.Record.Call(ctx, op, func(ctx context.Context, permit maas.Permit) error {
+		if adrift = s.adrift(ctx, l); adrift != nil {
+			return adrift
 		}
-	}
-	now := &infrav1.MaasClusterList{}
-	if err := s.APIReader.List(ctx, now, client.InNamespace(l.MaasCluster.Namespace),
-		client.MatchingFields{"metadata.name": l.MaasCluster.Name}); err != nil {
-		return Proceed, fmt.Errorf("reading MaasCluster %s as it is now: %w", l.MaasCluster.Name, err)
-	}
-	if list.Find(now.Items, func(c infrav1.MaasCluster) bool {
-		return c.UID == l.MaasCluster.UID && c.DeletionTimestamp.IsZero()
-	}) != nil {
-		return Proceed, nil
+		return do(ctx, permit)
+	}, append(also, l.RecordOwner)...)
+	if adrift == nil || err == nil {
+		return err
 	}
 	unbind := func(m client.Object) { record.SetAnnotation(m, infrav1.OwnerIDAnnotation, "") }
-	return report.Wait(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason,
-			"MaasCluster %s is being deleted: no machine is taken with it any more", l.MaasCluster.Name),
-		l.Record.Store(ctx, func() {}, unbind) // Another MaasCluster may have the machine.
+	return errors.Join(err, l.Record.Store(ctx, func() {}, unbind)) // Another MaasCluster may have the machine.
+}
+
+// adrift returns why no machine is taken with the MaasCluster, as Kubernetes has it now; nil if it stays where it is.
+func (s *Steps) adrift(ctx context.Context, l *Life) error {
+	c := l.MaasCluster
+	now := &infrav1.MaasClusterList{}
+	if err := s.APIReader.List(ctx, now, client.InNamespace(c.Namespace),
+		client.MatchingFields{"metadata.name": c.Name}); err != nil {
+		return fmt.Errorf("reading MaasCluster %s as it is now: %w", c.Name, err)
+	}
+	live := list.Find(now.Items, func(is infrav1.MaasCluster) bool { return is.UID == c.UID })
+	switch {
+	// One that is the infrastructure of its Cluster waits for all of its machines.
+	case live == nil, !live.DeletionTimestamp.IsZero() && c.Spec.ClusterName != "":
+		return report.Later(report.MendRetry, infrav1.WaitingForClusterInfrastructureReason,
+			"MaasCluster %s is being deleted: no machine is taken with it any more", c.Name)
+	case live.Annotations[infrav1.MAASAnnotation] != l.Home:
+		return report.Later(report.SafetyRetry, infrav1.WaitingForClusterInfrastructureReason,
+			"MaasCluster %s follows its credentials to another MAAS: no machine is taken until it is there", c.Name)
+	}
+	return nil
 }
 
 // RecordOwner records which cluster asks for the machine.

@@ -47,7 +47,7 @@ func (s *Steps) Allocation(ctx context.Context, l *life.Life) (life.Outcome, err
 	if l.MAAS != nil {
 		return life.Proceed, nil
 	}
-	err := l.Record.Call(ctx, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
+	err := s.Ask(ctx, l, record.Allocate, func(ctx context.Context, permit maas.Permit) (err error) {
 		s.bid.given, err = l.Machines.Allocate(ctx, permit, l.Identity(), s.bid.wanted)
 		return err
 	}, l.RecordOwner)

@@ -314,7 +314,7 @@ func (s *Steps) claimKept(ctx context.Context, l *life.Life, h *heir, m *maas.Ma
 // claimReleased acquires the machine after its release: it is not known whether an earlier call got that far.
 func (s *Steps) claimReleased(ctx context.Context, l *life.Life, h *heir) (life.Outcome, error) {
 	var claimed *maas.Machine
-	err := l.Record.Call(ctx, record.Claim, func(ctx context.Context, permit maas.Permit) (err error) {
+	err := s.Ask(ctx, l, record.Claim, func(ctx context.Context, permit maas.Permit) (err error) {
 		claimed, err = l.Machines.Claim(ctx, permit, l.Identity(), h.SystemID)
 		return err
 	}, l.RecordOwner)

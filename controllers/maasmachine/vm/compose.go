@@ -169,7 +169,7 @@ func (s *Steps) composeOn(ctx context.Context, l *life.Life, host lxd.Host, spec
 	l.NoteFormerNode(formerBoot)
 	var vm lxd.VM
 	called := false
-	err := l.Record.Call(ctx, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
+	err := s.Ask(ctx, l, record.Compose, func(ctx context.Context, permit maas.Permit) (err error) {
 		called = true
 		if vm, err = placer.ComposeVM(ctx, permit, host, spec); err != nil && lxd.NotComposed(err) && !known {
 			l.Record.DropHost(ref)

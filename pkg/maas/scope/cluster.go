@@ -112,6 +112,12 @@ const keySeparator = "#"
 // be proven to be the same: MAAS has no id that could be read, but no other MAAS knows the key.
 func homeOf(config maas.Config) string { return config.Where() + keySeparator + config.KeyID() }
 
+// Leaving is what a MaasCluster records in place of its MAAS from before it is certain that none of its machines takes
+// anything there until it records another one, or the same again. No scope is made with it, but by Anywhere.
+func Leaving(home string) string { return home + leaving }
+
+const leaving = keySeparator + "leaving"
+
 const managerSource = "the manager's MAAS credentials (Secret maas-credentials and ConfigMap capmaas-config, or " +
 	"those that the chart's values name)"
 
@@ -140,7 +146,7 @@ func (f *Factory) scope(
 		return nil, err
 	}
 	if home != "" && home != homeOf(config) && config.Validate() == nil {
-		return nil, &ElsewhereError{Source: source, Home: home, There: homeOf(config)}
+		return nil, &ElsewhereError{Source: source, Home: strings.TrimSuffix(home, leaving), There: homeOf(config)}
 	}
 	region, err := f.use(config, source, client.ObjectKeyFromObject(maasCluster))
 	if err != nil {
