@@ -260,7 +260,8 @@ func (p *pace) startKubernetes() {
 	}
 	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, maasCluster, credentials).
 		WithStatusSubresource(&infrav1.MaasMachine{}, &infrav1.MaasCluster{}, &clusterv1.Machine{}, &clusterv1.Cluster{}).
-		WithIndex(&infrav1.MaasMachine{}, SystemIDIndex, systemIDOf).Build()
+		WithIndex(&infrav1.MaasMachine{}, SystemIDIndex, systemIDOf).
+		WithIndex(&infrav1.MaasCluster{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	p.client = interceptor.NewClient(base, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
 			return p.watched(ctx, c, o, func() error { return c.Patch(ctx, o, patch, options...) })
