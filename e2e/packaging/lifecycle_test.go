@@ -215,6 +215,37 @@ func TestWhatIsTakenOutOfTheChartGoes(t *testing.T) {
 	}
 }
 
+// Values that name the Secret or the ConfigMap of the release as ones of the user make them the user's if they are kept
+// first.
+func TestWhatTheChartMadeCanBecomeTheUsers(t *testing.T) {
+	made := values{"apiKey": "a:b:c", "endpoint": "http://maas.example.com:5240/MAAS"}
+	for name, tc := range map[string]struct {
+		object client.Object
+		values values
+	}{
+		"the Secret":    {&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "maas-credentials"}}, values{"existingSecret": "maas-credentials", "endpoint": made["endpoint"]}},
+		"the ConfigMap": {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "capmaas-config"}}, values{"existingConfigMap": "capmaas-config", "apiKey": made["apiKey"]}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			upgradeChart(t, thisChart(t), values{"maas": made})
+			object := tc.object
+			object.SetNamespace(releaseNamespace)
+			keep := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"helm.sh/resource-policy":"keep"}}}`))
+			if err := management.Patch(t.Context(), object, keep); err != nil {
+				t.Fatal(err)
+			}
+			upgradeChart(t, thisChart(t), values{"maas": tc.values})
+			if err := management.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+				t.Errorf("it is kept, and reading it ends with %v", err)
+			}
+			if err := management.Delete(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			upgradeChart(t, thisChart(t), nil)
+		})
+	}
+}
+
 // crds.install: false removes the CRDs from the release and leaves them in the cluster; crds.keep: false makes an
 // uninstallation delete them, and all clusters.
 func TestCRDsGoOnlyWhenTheyAreNotKept(t *testing.T) {
