@@ -119,7 +119,7 @@ func (m *Mirror) Sync(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	m.forget(there, regions)
+	m.forget(there, regions, views)
 	if err := m.apply(ctx, there, views, regions, own); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Failed to bring some LXDHosts up to date")
 	}
@@ -253,12 +253,24 @@ func (m *Mirror) list(
 	return hosts, has, nil
 }
 
-// forget forgets the MAASes that are not used any more.
-func (m *Mirror) forget(there *existing, regions []*scope.Region) {
-	maps.DeleteFunc(m.known, func(where string, _ asked) bool {
-		isUsed := slices.ContainsFunc(regions, func(region *scope.Region) bool { return region.Where() == where })
-		return !isUsed && len(there.mirrored(where)) == 0
-	})
+// forget forgets the MAASes that are not used any more, and the VM hosts that a MAAS has no more, and that have no
+// object: each round may show others.
+func (m *Mirror) forget(there *existing, regions []*scope.Region, views map[string]*view) {
+	maps.DeleteFunc(m.known, func(where string, _ asked) bool { return !isUsed(there, regions, where) })
+	gone := func(where string, id int) bool {
+		if v := views[where]; v != nil && v.complete {
+			_, listed := v.hosts[id]
+			return !listed && !slices.Contains(there.mirrored(where), id)
+		}
+		return !isUsed(there, regions, where)
+	}
+	maps.DeleteFunc(m.proofs, func(c claimed, _ proof) bool { return gone(c.where, c.id) })
+	m.Scopes.Places.Forget(gone)
+}
+
+func isUsed(there *existing, regions []*scope.Region, where string) bool {
+	return len(there.mirrored(where)) > 0 ||
+		slices.ContainsFunc(regions, func(region *scope.Region) bool { return region.Where() == where })
 }
 
 // of returns what is known of a MAAS. One that is new counts as asked now.

@@ -297,6 +297,13 @@ func (p *Places) Put(where string, host *infrav1.LXDHost) {
 	p.known[place{where, host.Spec.VMHost.ID}] = client.ObjectKeyFromObject(host)
 }
 
+// Forget forgets VM hosts that are gone.
+func (p *Places) Forget(gone func(where string, id int) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.known, func(at place, _ client.ObjectKey) bool { return gone(at.where, int(at.id)) })
+}
+
 // Has reports whether an LXDHost is in its place: it is no VM host's, it is that of its VM host, or it is not known yet
 // which one that is. Whoever claims a VM host then has the right to adopt one.
 func (p *Places) Has(host *infrav1.LXDHost) bool {
