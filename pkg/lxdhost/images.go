@@ -259,7 +259,8 @@ func (s *session) copy(image ImageCopy, secret string) error {
 // that no instance of the project was made from: GET /1.0/images/FINGERPRINT, GET /1.0/instances and DELETE
 // /1.0/images/FINGERPRINT. Others are KindConflict. One that is missing is no error.
 func (h *Host) RemoveBrought(ctx context.Context, fingerprint string, mark Mark) error {
-	return h.inImages(ctx, "removing the image "+fingerprint, func(s *session) error {
+	// A late removal would hit what a person has uploaded since.
+	return h.in(ctx, "image", "removing the image "+fingerprint, func(s *session) error {
 		if err := s.removeBrought(fingerprint, mark); !isNotFound(err) {
 			return err
 		}
@@ -268,6 +269,9 @@ func (h *Host) RemoveBrought(ctx context.Context, fingerprint string, mark Mark)
 }
 
 func (s *session) removeBrought(fingerprint string, mark Mark) error {
+	if err := s.turn.asks(); err != nil {
+		return err
+	}
 	found, _, err := s.client.GetImage(fingerprint)
 	if err != nil {
 		return err

@@ -154,6 +154,11 @@ func TestAnImageThatWasBroughtIsRemoved(t *testing.T) {
 	b.must(other.Clone(t.Context(), cloned("vm", brought), seen))
 	wantKind(t, other.RemoveBrought(t.Context(), brought, mark), KindConflict)
 	b.must(other.Delete(t.Context(), "vm", ours, time.Time{}))
+	paused := *other // A person may have uploaded it meanwhile.
+	paused.sendWithin = time.Nanosecond
+	if wantKind(t, paused.RemoveBrought(t.Context(), brought, mark), KindTooLate); b.imageOf(other, brought) == nil {
+		t.Fatal("it was removed on what was seen too long ago")
+	}
 	for range 2 {
 		b.must(other.RemoveBrought(t.Context(), brought, mark))
 	}
