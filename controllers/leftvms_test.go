@@ -365,6 +365,44 @@ func TestAVMThatAnLXDHostKeptIsDeletedWhenItIsBack(t *testing.T) {
 	w.unchanged(before)
 }
 
+// A VM may be left on two hosts: the first did not say that it failed to make it. That one frees nothing that the VM on the
+// second one uses.
+func TestTheAddressOfAVMIsFreedByTheLastHostThatMayHaveIt(t *testing.T) {
+	t.Parallel()
+	server, failed := directhost.Start(t), directhost.Start(t)
+	w := newWorld(t, withLXDHosts, withDeadHosts)
+	w.servePools()
+	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.60"))
+	host := w.addLXDHost(server, "host-a", "zone-a")
+	w.provisionedCluster()
+	m := w.newMachine("md-0", false, fromPool(vm, "pool"))
+	w.deployed(m)
+	w.must(server.Daemon.Kill())
+	w.beginDeletion(m)
+	w.goes(m)
+	w.saysLeft(host, m.Status.Hostname)
+	first := w.addLXDHost(failed, "host-b", "zone-a")
+	data, err := record.OfHost(host)
+	w.must(err)
+	left := data.Left[0]
+	left.Host = lxd.DirectRef(first.Namespace, first.Name)
+	recorded, err := (&record.Records{Client: w.client}).OpenHost(first)
+	w.must(err)
+	w.must(recorded.Merge(t.Context(), func(all *record.LeftVMs) { all.Leave(left, time.Now()) }))
+	w.eventUp(first, "LeftVMGone")
+	claim := &ipamv1.IPAddressClaim{}
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(m), claim))
+	if !claim.DeletionTimestamp.IsZero() || w.deviceOf(m) == nil {
+		t.Errorf("the claim is deleted at %v, MAAS has the devices %v", claim.DeletionTimestamp, w.devices())
+	}
+	w.must(server.Daemon.Restart(t.Context()))
+	w.eventUp(host, "LeftVMGone")
+	err = w.client.Get(t.Context(), client.ObjectKeyFromObject(m), claim)
+	if (err == nil && claim.DeletionTimestamp.IsZero()) || client.IgnoreNotFound(err) != nil || w.deviceOf(m) != nil {
+		t.Errorf("the claim is %v (%v), MAAS has the devices %v", claim, err, w.devices())
+	}
+}
+
 // While a VM may run on a host that can't be asked, no other one of its name is made: it would have the same addresses.
 func TestNoVMIsMadeWhileOneOfItsNameMayRun(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/lxdhost"
@@ -235,18 +236,41 @@ func (r *Reconciler) settleLeft(ctx context.Context, l *leftVM, region *scope.Re
 	if why != (spared{}) {
 		return r.pauseOf(l), r.spare(ctx, l, why)
 	}
-	if err := forgetDevice(ctx, l, region); err != nil {
-		return 0, err
-	}
-	if err := r.freeAddress(ctx, l); err != nil {
+	last, err := r.free(ctx, l, region)
+	if err != nil {
 		return 0, err
 	}
 	if err := l.record.Store(ctx, func() { l.record.Settle(l.LeftVM) }); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
+	if !last { // The other one may have been settled meanwhile, by who saw this one.
+		if _, err := r.free(ctx, l, region); err != nil {
+			return 0, err
+		}
+	}
 	r.Tell(l.host, "LeftVMGone", "Verify",
 		"VM %s of MaasMachine %s/%s is not left on this host", l.Hostname, l.Namespace, l.Machine)
 	return 0, nil
+}
+
+// free gives up what MAAS and Kubernetes hold for a VM that the host does not have, as far as no other host may have it
+// still. It reports whether none may. The MaasMachine is gone by now: all that it left is recorded.
+func (r *Reconciler) free(ctx context.Context, l *leftVM, region *scope.Region) (last bool, err error) {
+	left, err := r.LeftVMs(ctx, l.Hostname)
+	if err != nil {
+		return false, err
+	}
+	elsewhere := list.Where(left, func(other record.LeftVM) bool { return !l.Is(other) })
+	// An earlier MaasMachine of the name had another device, or none.
+	if !slices.ContainsFunc(elsewhere, func(other record.LeftVM) bool { return other.Device == l.Device }) {
+		if err := forgetDevice(ctx, l, region); err != nil {
+			return false, err
+		}
+	}
+	if len(elsewhere) > 0 {
+		return false, nil
+	}
+	return true, r.freeAddress(ctx, l)
 }
 
 // forgetDevice deletes the VM's device in MAAS. One that is not ours any more is not changed.

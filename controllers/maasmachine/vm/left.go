@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
@@ -37,7 +36,7 @@ func (s *Steps) leave(
 	if err != nil {
 		return "", false, err
 	}
-	if recorded := s.readable(ctx, host); recorded != nil {
+	if recorded := s.RecordOf(ctx, host); recorded != nil {
 		left := record.LeftVM{
 			Hostname: hostname, OwnerID: l.OwnerID(), Namespace: l.MaasMachine.Namespace, Machine: l.MaasMachine.Name,
 			Host: ref, Namesakes: l.Record.CleanupSoFar().Namesakes, Addresses: l.Record.Addresses,
@@ -67,14 +66,14 @@ func (s *Steps) leave(
 // would become that of a second one. The LXDHosts are read after the MaasMachine was made, and package lxdhost looks
 // for MaasMachines after it has recorded the deletion, so one of both sees the other.
 func (s *Steps) awaitLeft(ctx context.Context, l *life.Life, ref string) error {
-	hosts, err := s.lxdHostsNow(ctx)
+	hosts, err := s.LXDHostsNow(ctx)
 	if err != nil {
 		return err
 	}
 	hostname, is := l.Identity().Hostname, s.isAt(l, ref)
 	for i := range hosts {
 		host := &hosts[i]
-		recorded := s.readable(ctx, host)
+		recorded := s.RecordOf(ctx, host)
 		if recorded == nil {
 			continue
 		}
@@ -83,7 +82,8 @@ func (s *Steps) awaitLeft(ctx context.Context, l *life.Life, ref string) error {
 				"this name may still run on LXDHost %s/%s: this one is made when that is gone; use another name, or delete "+
 				"that LXDHost, if its VMs are gone", hostname, host.Namespace, host.Name)
 		}
-		if left := recorded.Unsettled(); left > 0 && recorded.MayChangeHost() && recorded.Left.Has(hostname) && is(*host) {
+		mayHit := recorded.MayChangeHost() && len(recorded.Left.Of(hostname)) > 0 && is(*host)
+		if left := recorded.Unsettled(); left > 0 && mayHit {
 			return &record.UnsettledError{Op: record.Compose, Pending: record.DeleteVM, Remaining: left}
 		}
 	}
@@ -93,15 +93,13 @@ func (s *Steps) awaitLeft(ctx context.Context, l *life.Life, ref string) error {
 // MayRemain reports whether the VM may be left on a host, as the LXDHosts remember it: another manager, or an earlier
 // reconcile, may have left it there.
 func (s *Steps) MayRemain(ctx context.Context, hostname string, of *record.Machine) (bool, error) {
-	hosts, err := s.lxdHostsNow(ctx)
-	return of.CleanupSoFar().Remains || slices.ContainsFunc(hosts, func(host infrav1.LXDHost) bool {
-		recorded := s.readable(ctx, &host)
-		return recorded != nil && recorded.Left.Has(hostname)
-	}), err
+	left, err := s.LeftVMs(ctx, hostname)
+	return of.CleanupSoFar().Remains || len(left) > 0, err
 }
 
-// LeaveAddress leaves the claim of a MaasMachine that goes to its VM, which may be left on a host. Package leftvms
-// deletes it when the VM is gone. It moves with its cluster, though nothing of the cluster owns it.
+// LeaveAddress leaves the claim of a MaasMachine that goes to its VM, which may be left on hosts. Package lxdhost
+// deletes it when the last of them does not have the VM. It moves with its cluster, though nothing of the cluster owns
+// it.
 func (s *Steps) LeaveAddress(ctx context.Context, m *infrav1.MaasMachine, claim *ipamv1.IPAddressClaim) error {
 	before := claim.DeepCopy()
 	claim.OwnerReferences = slices.DeleteFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
@@ -116,41 +114,6 @@ func (s *Steps) LeaveAddress(ctx context.Context, m *infrav1.MaasMachine, claim 
 	s.Warn(m, "AddressHeld", "Delete", "IPAddressClaim %s holds the address of VM %s, which may run on a host that can't "+
 		"be asked, until that is gone: delete the claim, if you know that", claim.Name, m.Status.Hostname)
 	return nil
-}
-
-// lxdHostsNow lists all LXDHosts as they are now. What was recorded a moment ago decides whether a name, or an address,
-// is free: a cache may not have it yet. It only says in which namespaces there are some: the manager may not be allowed
-// to list others.
-func (s *Steps) lxdHostsNow(ctx context.Context) (all []infrav1.LXDHost, err error) {
-	cached := &infrav1.LXDHostList{}
-	if err := s.Client.List(ctx, cached); err != nil {
-		return nil, fmt.Errorf("searching for LXDHosts: %w", err)
-	}
-	namespaces := list.Each(cached.Items, func(host infrav1.LXDHost) string { return host.Namespace })
-	slices.Sort(namespaces)
-	for _, namespace := range slices.Compact(namespaces) {
-		hosts := &infrav1.LXDHostList{}
-		if err := s.APIReader.List(ctx, hosts, client.InNamespace(namespace)); err != nil {
-			return nil, fmt.Errorf("reading which VMs are left on LXDHosts: %w", err)
-		}
-		all = append(all, hosts.Items...)
-	}
-	return all, nil
-}
-
-// readable returns the record of an LXDHost; nil if there is none that can be read. Whoever may write the LXDHost may
-// write it, and holds no other deletion by that.
-func (s *Steps) readable(ctx context.Context, host *infrav1.LXDHost) *record.Host {
-	if host == nil {
-		return nil
-	}
-	recorded, err := s.Records.OpenHost(host)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "An LXDHost can't remember that a VM may be left", "lxdHost",
-			client.ObjectKeyFromObject(host))
-		return nil
-	}
-	return recorded
 }
 
 // lxdHostOf returns the LXDHost of a reference to a host; nil if there is none.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 )
 
 // maxLeft bounds the annotation of an LXDHost.
@@ -37,8 +39,8 @@ type LeftVM struct {
 	Unknown `json:"-"`
 }
 
-// is reports whether two are about one VM on one host.
-func (v LeftVM) is(other LeftVM) bool { return v.Hostname == other.Hostname && v.Host == other.Host }
+// Is reports whether two are about one VM on one host.
+func (v LeftVM) Is(other LeftVM) bool { return v.Hostname == other.Hostname && v.Host == other.Host }
 
 // LeftVMs are the VMs that may be left on a host. Several reconcilers share the list: each method says something of one
 // entry alone, and removes none.
@@ -46,7 +48,7 @@ type LeftVMs []LeftVM
 
 // Leave records that a VM may be left on the host. It returns false if there are too many.
 func (l *LeftVMs) Leave(vm LeftVM, now time.Time) bool {
-	if slices.ContainsFunc(*l, vm.is) {
+	if slices.ContainsFunc(*l, vm.Is) {
 		return true
 	}
 	if len(*l) >= maxLeft {
@@ -64,15 +66,15 @@ func (v LeftVM) IsSpared(why string, namesake bool) bool {
 
 // Spare records why a VM that was left is not deleted; "": it is. namesake means that there is another one of its name.
 func (l LeftVMs) Spare(vm LeftVM, why string, namesake bool) {
-	if at := slices.IndexFunc(l, vm.is); at >= 0 {
+	if at := slices.IndexFunc(l, vm.Is); at >= 0 {
 		l[at].Spared = brief(why)
 		l[at].Namesakes = l[at].Namesakes || namesake
 	}
 }
 
-// Has reports whether a VM of a hostname may be left.
-func (l LeftVMs) Has(hostname string) bool {
-	return slices.ContainsFunc(l, func(vm LeftVM) bool { return vm.Hostname == hostname })
+// Of returns those of a hostname.
+func (l LeftVMs) Of(hostname string) LeftVMs {
+	return list.Where(l, func(vm LeftVM) bool { return vm.Hostname == hostname })
 }
 
 // HasDevice reports whether a VM of the hostname was left that has a device in MAAS: another VM would get its
@@ -83,7 +85,7 @@ func (l LeftVMs) HasDevice(hostname string) bool {
 
 // Settle records that a VM is not left on the host any more. A deletion of it that is pending would wait for nobody, so
 // it is for Store alone.
-func (d *HostData) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.is) }
+func (d *HostData) Settle(vm LeftVM) { d.Left = slices.DeleteFunc(slices.Clone(d.Left), vm.Is) }
 
 // Merge stores at once what change does to the VMs that may be left, on top of what others have recorded since. It may
 // be called again, with those that are left then.
