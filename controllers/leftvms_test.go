@@ -163,6 +163,26 @@ func TestTheAddressOfAVMThatIsLeftIsFreedWhenTheVMIsGone(t *testing.T) {
 	}
 }
 
+// A dead VM host is deleted in MAAS, or a backup of MAAS lacks it. That says nothing about its VMs, which may run.
+func TestTheAddressOfAVMIsHeldWhenMAASDoesNotHaveItsVMHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withDeadHosts)
+	w.servePools()
+	w.provisionedCluster()
+	w.create(ipam.NewPool(w.namespace, "pool", "10.77.0.60", "10.77.0.60"))
+	m := w.newMachine("md-0", false, fromPool(vm, "pool"))
+	w.deployed(m)
+	w.must(w.maasClient().DeleteVMHost(t.Context(), maas.Unrecorded("a test"), w.vmHost(m.Status.LXDHost).ID))
+	w.beginDeletion(m)
+	w.goes(m)
+	claim := &ipamv1.IPAddressClaim{}
+	w.must(w.client.Get(t.Context(), client.ObjectKeyFromObject(m), claim))
+	if !claim.DeletionTimestamp.IsZero() || claim.Annotations[infrav1.LeftVMAnnotation] != m.Status.Hostname {
+		t.Errorf("the claim is deleted at %v, and left to %q", claim.DeletionTimestamp, claim.Annotations[infrav1.LeftVMAnnotation])
+	}
+	w.eventsOf(m, "VMMayRemain", m.Status.Hostname, m.Status.LXDHost, "does not have VM host")
+}
+
 // A dead VM host is deleted in MAAS. What was left there is told still, and deleted when the host is registered again.
 func TestAVMThatWasLeftIsNotForgottenWithItsVMHost(t *testing.T) {
 	t.Parallel()

@@ -497,12 +497,13 @@ const (
 	VMCameBackReason = "VMCameBack"
 
 	// VMHostUnreachableReason: the VM is being deleted, and its host can't be asked whether it is gone: MAAS can't refresh
-	// the VM host, or the LXD of the LXDHost does not respond. Or a VM that is being made may be on 32 hosts already,
-	// none of which can be asked: it is made on no other one until one of them can.
+	// the VM host, or does not have it any more, or the LXD of the LXDHost does not respond. Or a VM that is being made
+	// may be on 32 hosts already, none of which can be asked: it is made on no other one until one of them can.
 	//   - Provider: retries for `--vm-host-unreachable-timeout` (5 minutes); then it removes the finalizer, and the
 	//     event `VMMayRemain` names VM and host.
 	//   - You: nothing: the VM is deleted when the host is back ([a host that dies](maintenance.md#a-host-that-dies)).
-	//     Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left.
+	//     Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left. If MAAS does not
+	//     have the VM host any more, delete the VM in its LXD.
 	VMHostUnreachableReason = "VMHostUnreachable"
 
 	// VMHostGoneReason: MAAS does not have the VM host of the LXDHost any more, and VMs may be left on it.

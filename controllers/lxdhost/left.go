@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -151,38 +150,16 @@ func (r *Reconciler) lookForVM(ctx context.Context, l *leftVM) (again time.Durat
 	}
 	switch found.State {
 	case lxd.Gone:
-		has, err := isInMAAS(ctx, l, region)
-		if err != nil {
-			return 0, err
-		}
-		if !has { // The host has not been asked.
-			return r.pauseOf(l), r.spare(ctx, l, spared{text: "MAAS does not have its VM host any more"})
-		}
 		return r.settleLeft(ctx, l, region)
 	case lxd.Pending:
 		return max(found.After, time.Second), nil
 	case lxd.Unreachable:
+		if guard.Is[*lxd.MissingVMHostError](found.Why) {
+			return r.pauseOf(l), r.spare(ctx, l, noVMHost)
+		}
 		return max(found.After, r.pauseOf(l)), nil
 	}
 	return r.deleteVM(ctx, l, cluster, region, found)
-}
-
-// isInMAAS reports whether MAAS has the VM host on which a VM may be left, also if it was registered anew. An LXD that
-// is no VM host was asked itself.
-func isInMAAS(ctx context.Context, l *leftVM, region *scope.Region) (bool, error) {
-	if l.host.Spec.VMHost == nil {
-		return true, nil
-	}
-	_, err := region.Inventory.Client().GetVMHost(ctx, int(l.host.Spec.VMHost.ID))
-	switch {
-	case err == nil, errors.Is(err, maas.Gone): // In the latter case LXD was asked, too.
-		return true, nil
-	case !errors.Is(err, maas.NotFound):
-		return false, fmt.Errorf("looking whether MAAS has its VM host: %w", err)
-	}
-	_, name, _ := strings.Cut(l.LeftVM.Host, "/")
-	hosts, _, err := region.Inventory.AnyVMHosts(ctx, 0)
-	return slices.ContainsFunc(hosts, func(h maas.VMHost) bool { return h.Name == name }), err
 }
 
 // deleteVM deletes a VM that was found, if it is ours and nothing claims it.

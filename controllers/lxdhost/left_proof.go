@@ -30,6 +30,7 @@ var (
 		"that MAAS's key, or delete it on the host"}
 	incredible = spared{text: "the manager did not record it on this LXDHost: remove it from the annotation " +
 		"capmaas.io/record"}
+	noVMHost  = spared{text: "MAAS does not have its VM host any more"}
 	noCluster = spared{text: "its MaasCluster is gone, or was moved to another management cluster: if it was not " +
 		"moved, `capmaasctl orphans` says how to delete it, or delete it on the host"}
 )

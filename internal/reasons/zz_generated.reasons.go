@@ -351,8 +351,8 @@ var all = map[string]Reason{
 		Stays: "",
 	},
 	"VMHostUnreachable": {
-		Means: "the VM is being deleted, and its host can't be asked whether it is gone: MAAS can't refresh the VM host, or the LXD of the LXDHost does not respond. Or a VM that is being made may be on 32 hosts already, none of which can be asked: it is made on no other one until one of them can.",
-		You:   "nothing: the VM is deleted when the host is back (a host that dies). Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left.",
+		Means: "the VM is being deleted, and its host can't be asked whether it is gone: MAAS can't refresh the VM host, or does not have it any more, or the LXD of the LXDHost does not respond. Or a VM that is being made may be on 32 hosts already, none of which can be asked: it is made on no other one until one of them can.",
+		You:   "nothing: the VM is deleted when the host is back (a host that dies). Without an LXDHost, refresh the VM host in MAAS then; `capmaasctl orphans` finds what is left. If MAAS does not have the VM host any more, delete the VM in its LXD.",
 		Stays: "",
 	},
 	"VMHostGone": {

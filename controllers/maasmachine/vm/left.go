@@ -18,6 +18,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/maasmachine/life"
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/lxd"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
 )
@@ -53,7 +54,7 @@ func (s *Steps) leave(
 				host.Namespace, host.Name), true, nil
 		}
 	}
-	if _, _, direct := lxd.SoleLXDHost([]string{ref}); direct {
+	if _, _, direct := lxd.SoleLXDHost([]string{ref}); direct || guard.Is[*lxd.MissingVMHostError](found.Why) {
 		return inLXD, false, nil
 	}
 	return fmt.Sprintf("When the VM host is reachable, refresh it in MAAS: a VM that is left becomes machine %s there, "+

@@ -57,7 +57,7 @@ type VMs interface {
 	// *FormerHostError: no LXDHost leads there; a *DirectError of the kind lxdhost.KindConflict: the VM is not ours.
 	Adopt(ctx context.Context, vm VM, recorded, addresses []string) (from string, now *Host, err error)
 	// Find reports whether the host in VM.HostRef still has a VM. An error means that MAAS can't be asked. A host that
-	// is gone has no VMs.
+	// MAAS, or Kubernetes, does not have any more can't be asked: it is Unreachable.
 	Find(ctx context.Context, vm VM) (Presence, error)
 }
 
@@ -71,8 +71,8 @@ const (
 	Present
 	// Pending means that the refresh is under way, or waits for other callers. Try again after Presence.After.
 	Pending
-	// Unreachable means that MAAS can't refresh the host, for the reason in Presence.Why. Try again after
-	// Presence.After.
+	// Unreachable means that the host can't be asked, for the reason in Presence.Why: MAAS can't refresh it, or does not
+	// have it (*MissingVMHostError), or its LXD does not respond. Try again after Presence.After.
 	Unreachable
 )
 

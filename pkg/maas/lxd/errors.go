@@ -69,6 +69,15 @@ func (e *OtherLXDError) Error() string {
 		there, now, home, project)
 }
 
+// MissingVMHostError means that MAAS does not have a VM host any more, under its id or its name. A person has deleted
+// it, or MAAS was restored: it says nothing about the VMs on it, which may run.
+type MissingVMHostError struct{ VMHost string }
+
+// Error names the VM host.
+func (e *MissingVMHostError) Error() string {
+	return "MAAS does not have VM host " + e.VMHost + " any more"
+}
+
 // NotAllowedError means that a host does not take the VM that was to be made there: it was changed meanwhile.
 // Nothing was asked for.
 type NotAllowedError struct{ Problem string }

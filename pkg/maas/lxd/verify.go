@@ -94,7 +94,7 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	hosts = list.Where(hosts, func(host maas.VMHost) bool { return slices.Contains(ids, host.ID) })
 	filter := maas.MachineFilter{VMHosts: list.Each(hosts, func(host maas.VMHost) string { return host.Name })}
 	if len(filter.VMHosts) == 0 {
-		return nil, nil // MAAS no longer has the host, nor its VMs.
+		return nil, nil // MAAS no longer has the host, nor its VMs: refreshAt says so.
 	}
 	vms, err := v.inventory.Client().ListMachines(ctx, filter)
 	if err != nil {
@@ -114,8 +114,8 @@ func (v *vmHosts) findInstance(ctx context.Context, vm VM, ids []int) (*VM, erro
 	return v.firstOf(list.Where(vms, func(m *maas.Machine) bool { return names[m.SystemID] == vm.Hostname }), vm), nil
 }
 
-// refreshAt calls refresh for the host of a reference, under any id that it has now. A host that MAAS does not have is
-// no error. maas.Gone: this MAAS no longer has VM hosts.
+// refreshAt calls refresh for the host of a reference, under any id that it has now. *MissingVMHostError: it has none.
+// maas.Gone: this MAAS no longer has VM hosts.
 func (v *vmHosts) refreshAt(ctx context.Context, ref string, refresh func(id int) error) error {
 	id, name := parseHostRef(ref)
 	if id != 0 {
@@ -134,7 +134,7 @@ func (v *vmHosts) refreshAt(ctx context.Context, ref string, refresh func(id int
 			}
 		}
 	}
-	return nil
+	return &MissingVMHostError{VMHost: name}
 }
 
 // isOurOwn reports whether an error is unrelated to the host.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
@@ -43,13 +44,14 @@ func TestFind(t *testing.T) {
 		place       string // "": as recorded
 		back        bool
 		want        maas.Kind
+		missing     bool
 		unreached   bool // it is the host's failure, not MAAS's
 	}{
 		"gone":                              {},
 		"kept by its host":                  {losing: true, back: true},
 		"noted by its host's name alone":    {losing: true, place: "0/host", back: true},
 		"on a host that has another id now": {losing: true, place: "77/host", back: true},
-		"on a host that is gone":            {losing: true, place: "77/other"},
+		"on a host that MAAS does not have": {losing: true, place: "77/other", missing: true, unreached: true},
 		"on a host that can't be reached":   {losing: true, unreachable: true, want: maas.Unavailable, unreached: true},
 		"without the right to refresh":      {fault: &simulator.Fault{Op: "refresh", Status: http.StatusForbidden}, want: maas.Forbidden, unreached: true},
 		"in a MAAS without VM hosts":        {fault: &simulator.Fault{Op: "refresh", Status: http.StatusGone}, want: maas.Gone, unreached: true},
@@ -84,6 +86,9 @@ func TestFind(t *testing.T) {
 			}
 			if p.Never != (tc.want == maas.Gone || tc.want == maas.Forbidden) {
 				t.Errorf("it will never be reported: %v", p.Never)
+			}
+			if guard.Is[*MissingVMHostError](p.Why) != tc.missing {
+				t.Errorf("MAAS does not have the host: %v", p.Why)
 			}
 			if tc.want != "" && !errors.Is(errors.Join(err, p.Why), tc.want) {
 				t.Errorf("the error is %v, why %v, want %s", err, p.Why, tc.want)
