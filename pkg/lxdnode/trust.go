@@ -52,9 +52,10 @@ func clientOf(c api.Certificate) string {
 // of LXD. name is the client's; in LXD's trust store, the first digits of the fingerprint follow it. The project must
 // exist. Trust reports whether it changed anything. It removes no certificate, see Distrust. The error is an *Error.
 //
-// A certificate of this client that LXD trusts for more, or for another project, is restricted. One that LXD knows by
-// another name belongs to another client, too, and is not changed; but if LXD keeps it for another purpose than
-// clients, that is an error, as is another certificate with the name.
+// A certificate of this client that LXD trusts for all projects, or for another one that has no VMs, is restricted.
+// While a project that one is for has VMs, nothing is changed, and that is an error: MAAS uses the certificate for
+// them. One that LXD knows by another name belongs to another client, too, and is not changed; but if LXD keeps it for
+// another purpose than clients, that is an error, as is another certificate with the name.
 func (n *Node) Trust(ctx context.Context, name, project string, certificate []byte) (changed bool, err error) {
 	parsed, err := ParseCertificate(certificate)
 	if err != nil {
@@ -65,6 +66,9 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 		Certificate: base64.StdEncoding.EncodeToString(parsed.Raw),
 	}
 	err = n.call(ctx, StepTrust, "adding the certificate "+post.Name, func(client *lxdapi.Client) error {
+		if err := mayLeave(client, name, project); err != nil {
+			return err
+		}
 		fingerprint := shared.CertFingerprint(parsed)
 		found, err := stored(client, fingerprint, post.Name)
 		if err == nil && found == nil {
@@ -80,7 +84,7 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 			return &Error{Step: StepTrust, Permanent: true,
 				Problem: "LXD knows the certificate " + post.Name + " as one of type " + found.Type,
 				Remedy:  "`lxc config trust remove " + fingerprint + "`"}
-		case isOurs && found.Restricted && slices.Equal(found.Projects, post.Projects):
+		case isOurs && isFor(*found, project):
 			return nil
 		case isOurs || found.Name == name: // by that alone it is not found again
 			changed = true
@@ -89,6 +93,38 @@ func (n *Node) Trust(ctx context.Context, name, project string, certificate []by
 		return nil
 	})
 	return changed, err
+}
+
+// isFor reports whether a certificate is for some projects only, of which this is one.
+func isFor(c api.Certificate, project string) bool {
+	return c.Restricted && slices.Contains(c.Projects, project)
+}
+
+// mayLeave returns an error if a certificate of a client is for another project, and that has VMs: MAAS has the
+// certificate in the power parameters of each of them. One that is replaced is removed later.
+func mayLeave(client *lxdapi.Client, name, project string) error {
+	certificates, err := client.GetCertificates()
+	if err != nil {
+		return err
+	}
+	for _, c := range certificates {
+		if clientOf(c) != name || !c.Restricted || isFor(c, project) {
+			continue
+		}
+		for _, other := range c.Projects {
+			vms, err := client.In(other).GetInstanceNames(api.InstanceTypeVM)
+			if err != nil {
+				return err
+			}
+			if len(vms) > 0 {
+				return &Error{Step: StepTrust, Permanent: true,
+					Problem: fmt.Sprintf("the certificate %s is for the project %s, which has %d VM(s), and MAAS could not switch "+
+						"or delete them any more if it was for the project %s", c.Name, other, len(vms), project),
+					Remedy: fmt.Sprintf("put the project back to %s (value lxdInitializer.project), or delete these VMs first", other)}
+			}
+		}
+	}
+	return nil
 }
 
 // stored returns the certificate of a fingerprint in LXD's trust store, or nil. It is an error if there is none, and

@@ -236,6 +236,37 @@ func (k *keyHolder) writesAsRoot() {
 	}
 }
 
+// MAAS has the key in the power parameters of its VMs: it keeps what it needs to switch and delete them.
+func TestTrustStaysForAProjectThatHasVMs(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	config := named("x")
+	config.Project = "maas"
+	mustPrepare(t, n.Node, config, Changed)
+	keys, replacement := newKeys(t, "node"), newKeys(t, "node")
+	if _, err := n.Trust(t.Context(), "node", "maas", keys.Certificate); err != nil {
+		t.Fatal(err)
+	}
+	k := &keyHolder{t, n.daemon, keys}
+	k.makes(vmOf("v"), true)
+	for name, each := range map[string]Keys{"the key": keys, "the one that replaces it": replacement} {
+		changed, err := n.Trust(t.Context(), "node", "default", each.Certificate)
+		if changed || !stepError(t, err, StepTrust).Permanent {
+			t.Errorf("%s: Trust for another project = %t, %v", name, changed, err)
+		}
+		if trusted, err := n.Trusts(t.Context(), replacement.Certificate); trusted || err != nil {
+			t.Errorf("%s: the replacement is trusted: %t, %v", name, trusted, err)
+		}
+	}
+	if restricted, projects := n.restrictionOf(t, keys); !restricted || !slices.Equal(projects, []string{"maas"}) {
+		t.Errorf("the key is restricted %t, to %v", restricted, projects)
+	}
+	k.wants(http.MethodDelete, "/1.0/instances/v?project=maas", nil, true)
+	if changed, err := n.Trust(t.Context(), "node", "default", keys.Certificate); err != nil || !changed {
+		t.Errorf("Trust = %t, %v", changed, err)
+	}
+}
+
 func TestCertificateThatWasTrustedForAllIsRestricted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
