@@ -720,11 +720,11 @@ const (
 	RemediationHeldReason = "RemediationHeld"
 
 	// WaitingForQuorumReason: the control plane can't do without this machine now: others are not healthy, or one is
-	// being deleted. The message names one of them. Or the machine is of a host cluster and has no LXDHost, and so it is not
-	// known which VMs are on it.
+	// being deleted. The message names one of them. Or the machine is of a host cluster and has no LXDHost, and so it is
+	// not known which VMs are on it.
 	//   - Provider: looks again every 10 s.
-	//   - You: repair the other control planes. If that is not possible, restore etcd from a backup. Without an LXDHost, see
-	//     why there is none in the manager's log, or delete the Machine.
+	//   - You: repair the other control planes. If that is not possible, restore etcd from a backup. Without an LXDHost,
+	//     see why there is none in the manager's log, or delete the Machine.
 	WaitingForQuorumReason = "WaitingForQuorum"
 
 	// PowerCycleFailedReason: MAAS was asked 3 times to switch the machine off, or on, and it did not follow.

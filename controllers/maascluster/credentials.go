@@ -89,8 +89,8 @@ func (r *Reconciler) recordHome(ctx context.Context, maasCluster *infrav1.MaasCl
 	})
 }
 
-// isHome reports whether a MAAS has something of the cluster, or else that the cluster has nothing in MAAS that could be
-// lost, as far as is known.
+// isHome reports whether a MAAS has something of the cluster, or else that the cluster has nothing in MAAS that could
+// be lost, as far as is known.
 func isHome(ctx context.Context, s *scope.Cluster, machines []infrav1.MaasMachine) (is, nothing bool, err error) {
 	recorded, unreadable := record.OfCluster(s.MaasCluster)
 	for _, kept := range recorded.Kept {

@@ -157,9 +157,9 @@ func (s *Steps) ClaimNow(ctx context.Context, l *Life, systemID string) (Outcome
 	return Proceed, err
 }
 
-// Ask is Record.Call. The first call for a machine is sent only if the MaasCluster stays, and its MAAS: its call and the
-// owner id are recorded, and then the MaasCluster is read. One that is being deleted, or that is about to follow its
-// credentials to another MAAS, says so before it lists its machines: so one of the two sees the other.
+// Ask is Record.Call. The first call for a machine is sent only if the MaasCluster stays, and its MAAS: the call and
+// the owner id are recorded, and then the MaasCluster is read. One that is being deleted, or that is about to follow
+// its credentials to another MAAS, says so before it lists its machines: so one of the two sees the other.
 func (s *Steps) Ask(
 	ctx context.Context, l *Life, op record.Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
 ) error {
