@@ -54,6 +54,9 @@ func (r regionController) complete() bool { return r.SystemID != "" }
 func (t tagged) complete() bool           { return t.Added != nil && t.Removed != nil }
 func (a IPAddress) complete() bool        { return a.IP != "" }
 func (u User) complete() bool             { return u.Username != "" }
+func (s Script) complete() bool           { return s.Name != "" }
+func (r testResult) complete() bool       { return r.ID > 0 && r.Name != "" }
+func (s testSet) complete() bool          { return s.ID > 0 && complete(&s.Results) }
 func (a powerAnswer) complete() bool      { return a.State != "" }
 func (a versionAnswer) complete() bool    { return a.Version.Known() }
 

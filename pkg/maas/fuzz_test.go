@@ -148,6 +148,17 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 		return nil, c.DeleteDevice(ctx, Unrecorded("a test"), "abc123")
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.AllMachines(ctx)) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.StartTests(ctx, Unrecorded("a test"), "abc123", TestParams{Scripts: []string{"x"}}))
+	},
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.OverrideFailedTests(ctx, UnrecordedRelease("a test"), "abc123", ""))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.TestResults(ctx, "abc123")) },
+	func(ctx context.Context, c *Client) (any, error) {
+		return value(c.TestOutput(ctx, "abc123", TestResult{ID: 1, Set: 2}))
+	},
+	func(ctx context.Context, c *Client) (any, error) { return value(c.TestScripts(ctx)) },
 }
 
 func value[T any](v T, err error) (any, error) { return v, err }
@@ -223,6 +234,18 @@ func checkUsable(t *testing.T, got any) {
 	case []Tag:
 		if got == nil || slices.ContainsFunc(got, func(tag Tag) bool { return tag.Name == "" || strings.ContainsAny(tag.Name, "/?#.%{} ") }) {
 			t.Errorf("no list of tags, or one without a usable name: %+v", got)
+		}
+	case []TestResult:
+		if got == nil || slices.ContainsFunc(got, func(r TestResult) bool { return r.ID < 1 || r.Set < 1 || r.Name == "" }) {
+			t.Errorf("no list of test results, or one without a name or an id: %+v", got)
+		}
+	case []Script:
+		if got == nil || slices.ContainsFunc(got, func(s Script) bool { return s.Name == "" || s.Timeout < 0 }) {
+			t.Errorf("no list of scripts, or one that is no script: %+v", got)
+		}
+	case []string: // lines of an output
+		if len(got) > maxOutputLines || len(strings.Join(got, "")) > maxOutput || strings.ContainsFunc(strings.Join(got, ""), unicode.IsControl) {
+			t.Errorf("the lines are not presentable: %q", got)
 		}
 	case []Image:
 		if got == nil || slices.ContainsFunc(got, func(i Image) bool { return i.Name == "" }) {

@@ -112,6 +112,23 @@ var requests = map[string]struct {
 	"restore the storage": {func(ctx context.Context, c *Client) error {
 		return failed(c.RestoreStorage(ctx, unrecorded, "abc"))
 	}, "POST machines/abc/?op=restore_storage_configuration", ""},
+	"test": {func(ctx context.Context, c *Client) error {
+		return failed(c.StartTests(ctx, unrecorded, "abc", TestParams{
+			Scripts: []string{"memtester", "storage"}, Parameters: map[string]string{"fio_storage": "sda", "testing_scripts": "x", "enable_ssh": "1"},
+		}))
+	}, "POST machines/abc/?op=test", "fio_storage=sda&testing_scripts=memtester%2Cstorage"},
+	"test as after commissioning": {func(ctx context.Context, c *Client) error {
+		return failed(c.StartTests(ctx, unrecorded, "abc", TestParams{}))
+	}, "POST machines/abc/?op=test", ""},
+	"override failed tests": {func(ctx context.Context, c *Client) error {
+		return failed(c.OverrideFailedTests(ctx, UnrecordedRelease("a test"), "abc", "why"))
+	}, "POST machines/abc/?op=override_failed_testing", "comment=why"},
+	"test results": {func(ctx context.Context, c *Client) error {
+		return failed(c.TestResults(ctx, "abc"))
+	}, "GET nodes/abc/results/?type=testing", ""},
+	"testing scripts": {func(ctx context.Context, c *Client) error {
+		return failed(c.TestScripts(ctx))
+	}, "GET scripts/?type=testing", ""},
 	"pick": {func(ctx context.Context, c *Client) error {
 		return failed(c.PickMachine(ctx, AllocateParams{Zone: "z"}))
 	}, "POST machines/?op=allocate", "dry_run=true&zone=z"},

@@ -57,6 +57,23 @@ func (s *Service) ExitRescueMode(ctx context.Context, permit maas.Permit, machin
 	})
 }
 
+// Test runs hardware tests on the machine. maas.Invalid: its state, a script or a parameter does not allow it.
+func (s *Service) Test(ctx context.Context, permit maas.Permit, machine *maas.Machine, p maas.TestParams) error {
+	return s.change(machine, "testing the hardware of", func(client *maas.Client) (*maas.Machine, error) {
+		return client.StartTests(ctx, permit, machine.SystemID, p)
+	})
+}
+
+// OverrideFailedTests gives a machine that failed its hardware tests, and is not deployed, back to the pool, with what
+// was done to it. maas.Conflict: it is in another state.
+func (s *Service) OverrideFailedTests(
+	ctx context.Context, permit maas.ReleasePermit, machine *maas.Machine,
+) error {
+	return s.change(machine, "overriding the failed tests of", func(client *maas.Client) (*maas.Machine, error) {
+		return client.OverrideFailedTests(ctx, permit, machine.SystemID, comment)
+	})
+}
+
 // change makes a call that changes a machine. doing goes before "machine ID" in an error.
 func (s *Service) change(machine *maas.Machine, doing string, call func(*maas.Client) (*maas.Machine, error)) error {
 	if _, err := s.inventory.Change(machine.SystemID, call); err != nil {

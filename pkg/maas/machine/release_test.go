@@ -42,6 +42,12 @@ func TestARefusedReturnIsReported(t *testing.T) {
 	if err := conflicting.ExitRescueMode(t.Context(), maas.Unrecorded("a test"), &machine); !errors.Is(err, maas.Conflict) {
 		t.Errorf("exit rescue mode: %v", err)
 	}
+	if err := conflicting.Test(t.Context(), maas.Unrecorded("a test"), &machine, maas.TestParams{}); !errors.Is(err, maas.Conflict) {
+		t.Errorf("test: %v", err)
+	}
+	if err := conflicting.OverrideFailedTests(t.Context(), maas.UnrecordedRelease("a test"), &machine); !errors.Is(err, maas.Conflict) {
+		t.Errorf("override failed tests: %v", err)
+	}
 	if _, ours, err := missing.IsOursInRelease(t.Context(), ownership.Identity{}, "abc123"); !errors.Is(err, maas.NotFound) || ours {
 		t.Errorf("a machine that is gone: %v, %v", ours, err)
 	}

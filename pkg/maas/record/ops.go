@@ -58,6 +58,9 @@ const (
 	Abort    Op = "abort"
 	Rescue   Op = "exit-rescue-mode"
 	Release  Op = "release"
+	// Test starts hardware tests; Override ends the state of a machine that has failed them, which nobody has then.
+	Test     Op = "test"
+	Override Op = "override-failed-tests"
 
 	Quarantine Op = "quarantine"
 	Exclude    Op = "exclude"
@@ -74,7 +77,7 @@ func (o Op) isOnHost() bool { return o == StartVM || o == StopVM || o == DeleteV
 // switches reports whether MAAS has a BMC do what is asked for, and responds when that is done. A deployment switches
 // power after its response, while the machine is Deploying; a machine that is taken over is off.
 func (o Op) switches() bool {
-	return slices.Contains([]Op{PowerOff, PowerOn, Abort, Rescue, Release}, o)
+	return slices.Contains([]Op{PowerOff, PowerOn, Abort, Rescue, Release, Test}, o)
 }
 
 // Repeatable is a call that needs no record: it does no harm when it takes effect late or twice.

@@ -49,6 +49,8 @@ var words = map[Op]string{
 	Abort:      "abort what MAAS does with the machine",
 	Rescue:     "end the rescue mode of the machine",
 	Release:    "release the machine",
+	Test:       "test the hardware of the machine",
+	Override:   "override the failed hardware tests of the machine",
 	Quarantine: "put the machine into quarantine",
 	Exclude:    "keep the machine from being allocated",
 }

@@ -78,6 +78,7 @@ var (
 	Interfaces      = administrators("interfaces", "bonds, VLANs and bridges", editInPool, viewAll)
 	HostBridge      = administrators("host-bridge", "bridges for VMs on nodes of host clusters", editInPool)
 	Storage         = administrators("storage", "storage layouts", editInPool)
+	HardwareTests   = administrators("hardware-tests", "hardware tests before a deployment", editInPool)
 	Tags            = administrators("quarantine-tags", "tags for quarantine and exclusion", editAll)
 	// The second is to go on with an upload that was interrupted.
 	ImageUpload = administrators("image-upload", "upload of images", inMAAS(CanEditBootEntities),
@@ -88,8 +89,8 @@ var (
 
 // Uses are all uses.
 var Uses = []Use{
-	BareMetal, VMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, Tags, ImageUpload,
-	Registration,
+	BareMetal, VMs, DNSEndpoint, VirtualIP, StaticAddresses, Interfaces, HostBridge, Storage, HardwareTests, Tags,
+	ImageUpload, Registration,
 }
 
 // Users says who may use MAAS so that other users may not, for people; pool is the resource pool, or "" for any.

@@ -83,6 +83,10 @@ func TestRefusalNamesWhatIsMissing(t *testing.T) {
 			_, err := c.CreateInterface(ctx, permit, machine, bond)
 			return err
 		}, rights.Interfaces, rights.Interfaces.Needs[0]},
+		"a hardware test": {func(ctx context.Context, c *maas.Client, machine string) error {
+			_, err := c.StartTests(ctx, permit, machine, maas.TestParams{})
+			return err
+		}, rights.HardwareTests, rights.HardwareTests.Needs[0]},
 		"a tag": {func(ctx context.Context, c *maas.Client, _ string) error {
 			return c.CreateTag(ctx, permit, maas.Tag{Name: "t"})
 		}, rights.Tags, rights.Tags.Needs[0]},

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maas
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// twoSets are the results of two calls, as MAAS writes them, in no order.
+const twoSets = `[
+{"id": 21, "type": 2, "status": 3, "results": [
+  {"id": 342, "name": "smartctl-validate", "status": 3, "status_name": "Failed", "exit_status": 1, "suppressed": true,
+   "started": "Thu, 06 Dec 2018 20:41:55 -0000", "ended": "Thu, 06 Dec 2018 20:42:05 +0000", "runtime": "0:00:10",
+   "parameters": {"storage": {"type": "storage", "argument_format": "{path}", "value": {"name": "sdb", "serial": "7"}}}},
+  {"id": 341, "name": "smartctl-validate", "status": 2, "exit_status": 0, "suppressed": false, "started": null, "ended": null,
+   "parameters": {"storage": {"type": "storage", "value": "all"}, "runtime": {"type": "runtime", "value": 5}}}]},
+{"id": 30, "type": 2, "status": 0, "results": [
+  {"id": 400, "name": "memtester", "status": 0, "exit_status": null, "started": null, "ended": null, "parameters": {}}]}]`
+
+func TestResultsAreTheNewestFirst(t *testing.T) {
+	client := serve(t, answer(http.StatusOK, "application/json", twoSets))
+	got, err := client.TestResults(t.Context(), "abc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed, passed, began := 1, 0, time.Date(2018, 12, 6, 20, 41, 55, 0, time.UTC)
+	ended := began.Add(10 * time.Second)
+	want := []TestResult{
+		{ID: 400, Set: 30, Name: "memtester", Status: TestsPending},
+		{ID: 342, Set: 21, Name: "smartctl-validate", Status: TestsFailed, Device: "sdb", Started: &began, Ended: &ended, ExitStatus: &failed, Suppressed: true},
+		{ID: 341, Set: 21, Name: "smartctl-validate", Status: TestsPassed, ExitStatus: &passed},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the results differ (-want +got):\n%s", diff)
+	}
+}
+
+// What is no result must not count as no result: the machine would be tested for ever.
+func TestWhatIsNoTestResultIsAnError(t *testing.T) {
+	for name, body := range map[string]string{
+		"no list":        `null`,
+		"no set":         `[{"results": []}]`,
+		"no results":     `[{"id": 1}]`,
+		"no name":        `[{"id": 1, "results": [{"id": 2}]}]`,
+		"no id":          `[{"id": 1, "results": [{"name": "x"}]}]`,
+		"no such time":   `[{"id": 1, "results": [{"id": 2, "name": "x", "ended": "yesterday"}]}]`,
+		"no such status": `[{"id": 1, "results": [{"id": 2, "name": "x", "status": "good"}]}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := serve(t, answer(http.StatusOK, "application/json", body)).TestResults(t.Context(), "abc")
+			if !errors.Is(err, Unavailable) || got != nil {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestEachTestStatusIsOfOneKind(t *testing.T) {
+	var kinds [3]int
+	for status := TestsPending; status <= TestsFailedConfiguring; status++ {
+		switch {
+		case status.UnderWay() && status.Failed():
+			t.Errorf("%s is under way and has failed", status)
+		case status.UnderWay():
+			kinds[0]++
+		case status.Failed():
+			kinds[1]++
+		default:
+			kinds[2]++
+		}
+	}
+	if kinds != [3]int{4, 4, 4} { // The rest: passed, degraded, skipped, aborted.
+		t.Errorf("%v are under way, failed, and neither", kinds)
+	}
+	for status, want := range map[TestStatus]string{
+		TestsNone: "Unknown", TestsPending: "Pending", TestsTimedOut: "Timed out", TestsSkipped: "Skipped",
+		TestsFailedConfiguring: "Failed to apply custom network configuration", 12: "Unknown",
+	} {
+		if status.String() != want {
+			t.Errorf("%d is %s, want %s", int(status), status, want)
+		}
+	}
+}
+
+func TestOutputIsTheLastLines(t *testing.T) {
+	many := slices.Repeat([]string{strings.Repeat("a", 300)}, 30)
+	var numbers, lastNumbers []string
+	for i := range 30 {
+		numbers = append(numbers, fmt.Sprint(i))
+	}
+	lastNumbers = numbers[10:]
+	for name, tc := range map[string]struct {
+		output string
+		want   []string
+	}{
+		"nothing":       {"", nil},
+		"lines":         {"one\n\n \ntwo\x1b[0m\nthree", []string{"one", "two [0m", "three"}},
+		"progress":      {"testing   1%\rtesting  50%\rdone\r\nend\n", []string{"done", "end"}},
+		"many":          {strings.Join(numbers, "\n"), lastNumbers},
+		"long":          {strings.Join(many, "\n"), many[:6]},
+		"no text":       {"\xff\xfe\x00", []string{"?"}},
+		"credentials":   {"curl: https://me:secret@proxy:80/ failed", []string{"curl: https://proxy:80/ failed"}},
+		"one long line": {strings.Repeat("b", 1<<15), []string{strings.Repeat("b", maxOutputLine) + "..."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked string
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				asked = r.URL.RequestURI()
+				fmt.Fprintf(w, `{"id": 21, "results": [{"id": 4, "name": "other", "output": "AAAA"}, {"id": 342, "name": "x", "output": %q, "stdout": "AAAA"}]}`,
+					base64.StdEncoding.EncodeToString([]byte(tc.output)))
+			})
+			got, err := client.TestOutput(t.Context(), "abc", TestResult{ID: 342, Set: 21})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("the output differs (-want +got):\n%s", diff)
+			}
+			if asked != "/MAAS/api/2.0/nodes/abc/results/21/?filters=342&include_output=true" {
+				t.Errorf("asked for %s", asked)
+			}
+		})
+	}
+}
+
+func TestOutputOfAResultThatIsGone(t *testing.T) {
+	client := serve(t, answer(http.StatusOK, "application/json", `{"id": 21, "results": []}`))
+	if got, err := client.TestOutput(t.Context(), "abc", TestResult{ID: 342, Set: 21}); !errors.Is(err, NotFound) || got != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestScriptsAreRead(t *testing.T) {
+	client := serve(t, answer(http.StatusOK, "application/json", `[
+{"name": "fio", "tags": ["storage", "destructive"], "timeout": "0:00:00", "destructive": true, "default": true, "for_hardware": [],
+ "parameters": {"storage": {"type": "storage", "argument_format": "{path}"}}, "results": {"random_read": {"title": "x"}}},
+{"name": "burn-in", "tags": ["node"], "timeout": "2 days, 1:02:03", "destructive": false, "default": false,
+ "for_hardware": ["pci:8086:1918"], "parameters": {}}]`))
+	got, err := client.TestScripts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Script{
+		{Name: "fio", Tags: []string{"storage", "destructive"}, Destructive: true, Default: true, ForHardware: []string{}, Parameters: map[string]string{"storage": "storage"}},
+		{Name: "burn-in", Tags: []string{"node"}, Timeout: 49*time.Hour + 2*time.Minute + 3*time.Second, ForHardware: []string{"pci:8086:1918"}, Parameters: map[string]string{}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the scripts differ (-want +got):\n%s", diff)
+	}
+	if !got[0].Answers("fio") || !got[0].Answers("storage") || got[0].Answers("node") {
+		t.Errorf("%+v answers to wrong names", got[0])
+	}
+}
+
+func TestWhatIsNoScriptIsAnError(t *testing.T) {
+	for _, timeout := range []string{"", "soon", "1:2", "-1 day, 0:00:00", "0:-1:00", "x days, 0:00:00", "99999999999 days, 0:00:00", "0:99999999:00"} {
+		client := serve(t, answer(http.StatusOK, "application/json", fmt.Sprintf(`[{"name": "x", "timeout": %q}]`, timeout)))
+		if got, err := client.TestScripts(t.Context()); !errors.Is(err, Unavailable) || got != nil {
+			t.Errorf("%q: %+v, %v", timeout, got, err)
+		}
+	}
+}
