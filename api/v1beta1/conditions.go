@@ -41,6 +41,10 @@ const (
 	// HardwareHealthyCondition is true while MAAS's hardware tests of the bare-metal machine passed. It is no part of
 	// Ready. The Machine has it, too.
 	HardwareHealthyCondition = "HardwareHealthy"
+
+	// HardwareProvenCondition is true once the bare-metal machine has passed the tests of spec.checks. It is no part of
+	// Ready, and only there with spec.checks. The Machine has it, too.
+	HardwareProvenCondition = "HardwareProven"
 )
 
 // # MaasCluster

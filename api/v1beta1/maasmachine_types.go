@@ -489,6 +489,62 @@ type MachineReleaseStatus struct {
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`
 }
 
+// CheckParameter is the value of a parameter of a testing script.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=256
+type CheckParameter string
+
+// MachineChecks are tests of MAAS that a bare-metal machine must have passed before it is deployed.
+type MachineChecks struct {
+	// scripts are names or tags of testing scripts in MAAS. A machine must have passed all of them. Scripts that MAAS calls
+	// destructive erase its disks.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",message="scripts are names or tags of testing scripts in MAAS, for example memtester"
+	Scripts []string `json:"scripts"`
+
+	// parameters of the scripts as MAAS names them: runtime is that of every script which has it, fio_runtime that of the
+	// script fio alone. Don't put secrets here. Default: those of the scripts.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$') && !(name in ['testing_scripts', 'enable_ssh', 'op']))",message="parameters are those of scripts, by their names in MAAS, for example runtime or fio_runtime; the scripts are those of scripts"
+	Parameters map[string]CheckParameter `json:"parameters,omitempty"`
+
+	// timeoutSeconds is how long the scripts may take together, with booting, in seconds; then they are aborted, and count
+	// as failed. Default: 14400.
+	// +optional
+	// +kubebuilder:default=14400
+	// +kubebuilder:validation:Minimum=300
+	// +kubebuilder:validation:Maximum=1209600
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+
+	// validForSeconds is how old, in seconds, the results of earlier tests may be that MAAS has of the machine: if all
+	// scripts have passed since, it is not tested again. Default: a machine is tested whenever it is taken.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=315360000
+	ValidForSeconds int32 `json:"validForSeconds,omitempty"`
+
+	// maxTesting is how many machines of the template are tested at once. Default: 10.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxTesting int32 `json:"maxTesting,omitempty"`
+
+	// maxFailed is how many machines of the template may fail: when as many are in quarantine for it, no further one is
+	// taken until a person lifts one. Default: 3.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxFailed int32 `json:"maxFailed,omitempty"`
+}
+
 // ResourceCount is how many of an extended resource a Node has.
 // +kubebuilder:validation:Minimum=0
 // +kubebuilder:validation:Maximum=1000000
@@ -511,6 +567,7 @@ type ResourceCount int32
 // +kubebuilder:validation:XValidation:rule="!has(self.interfaces) || !(has(self.staticIP) || has(self.staticIPPoolRef)) || !self.interfaces.exists(i, has(i.linkMode) || has(i.subnet)) || self.interfaces.exists(i, has(i.linkMode) && i.linkMode == 'static')",fieldPath=".interfaces",message="no interface carries the static address: give one of them linkMode static"
 // +kubebuilder:validation:XValidation:rule="!has(self.tags) || !has(self.notTags) || !self.tags.exists(t, t in self.notTags)",fieldPath=".notTags",message="a tag is in tags and in notTags: no machine has it and lacks it; remove one of the two"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".storage",message="storage is for bare metal: an LXD VM has the disks of lxdConfig; remove storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.checks) || !((has(self.provisioningMode) && self.provisioningMode == 'lxd') || (has(self.dynamicLXD) && self.dynamicLXD))",fieldPath=".checks",message="checks is for bare metal: test the host of an LXD VM; remove checks"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || self.storage.layout != 'blank' || (has(self.deployInMemory) && self.deployInMemory)",fieldPath=".storage.layout",message="the layout blank leaves nothing to install on: set deployInMemory, or another layout"
 type MaasMachineSpec struct {
 	// maasClusterName is the MaasCluster in this namespace that the machine is made with: the infrastructure of its
@@ -662,6 +719,13 @@ type MaasMachineSpec struct {
 	// 3.8 on, of a user with can_edit_machines in its resource pool. Default: as the machine is in MAAS.
 	// +optional
 	Storage *MachineStorage `json:"storage,omitempty"`
+
+	// checks are tests of MAAS that a bare-metal machine must have passed before it is deployed. A machine that fails is
+	// put into quarantine until a person lifts it or a later test passes, and its Machine is to be replaced. It needs the
+	// API key of an administrator or, from MAAS 3.8 on, of a user with can_edit_machines in its resource pool and
+	// can_edit_global_entities in all of MAAS. Default: none.
+	// +optional
+	Checks *MachineChecks `json:"checks,omitempty"`
 
 	// release is how a bare-metal machine is given back to MAAS when the MaasMachine is deleted. It may be changed at
 	// any time, also during the deletion; while MAAS erases disks, a change counts only once that has failed.
@@ -849,8 +913,8 @@ type MaasMachineStatus struct {
 	Addresses []clusterv1.MachineAddress `json:"addresses,omitempty"`
 
 	// conditions are Ready (the summary), MachineDeployed, Paused, for control planes DNSAttached, for bare metal
-	// HardwareHealthy, for LXD VMs LXDHostSelected, LXDResourcesAllocated, LXDVMCreated and LXDVMDeployed, and, only while
-	// it is False, NodeJoined.
+	// HardwareHealthy, with spec.checks HardwareProven, for LXD VMs LXDHostSelected, LXDResourcesAllocated, LXDVMCreated
+	// and LXDVMDeployed, and, only while it is False, NodeJoined.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -912,6 +976,7 @@ type MaasMachineStatus struct {
 // +kubebuilder:printcolumn:name="Product",type=string,priority=10,JSONPath=`.status.hardware.product`,description="Product name of bare metal"
 // +kubebuilder:printcolumn:name="Serial",type=string,priority=10,JSONPath=`.status.hardware.serial`,description="Serial number of bare metal"
 // +kubebuilder:printcolumn:name="Hardware",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="HardwareHealthy")].status`,description="MAAS's hardware tests passed"
+// +kubebuilder:printcolumn:name="Proven",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="HardwareProven")].reason`,description="What became of spec.checks"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="The message of the condition Ready"
 type MaasMachine struct {
 	metav1.TypeMeta `json:",inline"`
@@ -941,6 +1006,7 @@ type MaasMachine struct {
 	// +kubebuilder:validation:XValidation:rule="has(self.interfaces) == has(oldSelf.interfaces) && (!has(self.interfaces) || self.interfaces == oldSelf.interfaces)",fieldPath=".interfaces",message="interfaces is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.lxdConfig) == has(oldSelf.lxdConfig) && (!has(self.lxdConfig) || self.lxdConfig == oldSelf.lxdConfig)",fieldPath=".lxdConfig",message="lxdConfig is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="has(self.storage) == has(oldSelf.storage) && (!has(self.storage) || self.storage == oldSelf.storage)",fieldPath=".storage",message="storage is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
+	// +kubebuilder:validation:XValidation:rule="has(self.checks) == has(oldSelf.checks) && (!has(self.checks) || self.checks == oldSelf.checks)",fieldPath=".checks",message="checks is immutable: change the MaasMachineTemplate (or the topology's variables), and the machine is replaced"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || has(self.providerID)",fieldPath=".providerID",message="providerID can't be removed once it is set; delete the Machine to get another one"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.systemID) || has(self.systemID)",fieldPath=".systemID",message="systemID can't be removed once it is set; delete the Machine to get another one"
 	Spec MaasMachineSpec `json:"spec"`

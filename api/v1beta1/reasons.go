@@ -691,7 +691,7 @@ const (
 
 // # Hardware
 //
-// The provider reports these (`HardwareHealthy`), and goes on with a machine that runs.
+// The provider reports these (`HardwareHealthy`, `HardwareProven`), and goes on with a machine that runs.
 const (
 	// TestsFailedReason: a hardware test of this bare-metal machine failed, or timed out, in MAAS. The message says of
 	// what: CPU, memory, storage, network.
@@ -707,6 +707,27 @@ const (
 	//   - You: nothing, unless you have Machines wait for it ([hardware](machine-states.md#hardware)): then have MAAS
 	//     test machines while they are in the pool (`maas admin machine test ID`), or when it commissions them.
 	NotTestedReason = "NotTested"
+
+	// ChecksFailedReason: the machine failed a script of [`spec.checks`](hardware-checks.md), or the scripts did not end
+	// in time. The message has the script, its result, MAAS's page of it and its last lines.
+	//   - Provider: never deploys the machine. It is in [quarantine](machine-states.md#quarantine) until a person lifts
+	//     it, or MAAS has tested it again and it passed. It goes back to the pool when the Machine is deleted.
+	//   - You: delete the Machine, or let a [MachineHealthCheck](hardware-checks.md#another-server-is-taken) do it: the
+	//     next one gets another server. Repair this one.
+	ChecksFailedReason = "ChecksFailed"
+
+	// TooManyFailedReason: as many servers as `spec.checks.maxFailed` says are in quarantine, because they failed the
+	// checks of this template: the cause may be none of them.
+	//   - Provider: takes and tests no further server for the template.
+	//   - You: look at the results that the message names; then lift a quarantine (`capmaasctl machines lift NAME`), or
+	//     change the template.
+	TooManyFailedReason = "TooManyFailed"
+
+	// ChecksInvalidReason: MAAS has no testing script with a name or tag of `spec.checks.scripts`, or refuses its
+	// parameters.
+	//   - Provider: takes no machine, or does not deploy the one that it has.
+	//   - You: upload the script to MAAS ([how](hardware-checks.md#a-script-of-your-own)), or correct the template.
+	ChecksInvalidReason = "ChecksInvalid"
 )
 
 // # Remediation
@@ -764,6 +785,14 @@ const (
 	// TestingReason: MAAS tests the machine. In a deletion: the test is aborted.
 	//   - If it stays: [deadlines](machine-states.md#deadlines)
 	TestingReason = "Testing"
+
+	// ChecksRunningReason: MAAS runs the scripts of `spec.checks` on the machine; or as many machines as
+	// `spec.checks.maxTesting` says are being tested, and this one is next.
+	//   - If it stays: [hardware checks](hardware-checks.md#how-long-it-takes)
+	ChecksRunningReason = "ChecksRunning"
+
+	// ChecksPassedReason: the machine has passed all scripts of `spec.checks`; the message says when.
+	ChecksPassedReason = "ChecksPassed"
 
 	// DeployingReason: MAAS installs the image, or does not show the address yet.
 	//   - If it stays: [the machine does not boot](troubleshooting.md#the-machine-does-not-boot)

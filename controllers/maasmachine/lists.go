@@ -35,11 +35,13 @@ func (r *Reconciler) bareMetalSteps() []life.Step {
 		m.Allocation,     // MAAS gives one.
 		m.Refused,        // Or none: what was set for it is undone.
 		m.Acceptance,     // Of what MAAS gave.
+		m.UnderTest,      // MAAS may still test it for this object.
 		s.Readiness,      // MAAS may still prepare it, or it may be broken.
 		m.Fit,            // A machine of choice is still free: it must fit before it is claimed.
 		m.Storage,        // It gets its layout before it is claimed, too.
 		s.Claim,          // From here on no other user gets it.
 		m.StorageCheck,   // Another user may have set another layout right before.
+		m.Checks,         // Before anything is done to it that would have to be undone.
 		m.Interfaces,     // Links need the interfaces that they are on.
 		r.host().Bridge,
 		m.Network,     // The last change before it is deployed: MAAS changes nothing of a deployed machine.

@@ -5,14 +5,17 @@
 package quarantine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -58,6 +61,11 @@ func Last(
 	return err
 }
 
+// TemplateOf names whose checks a MaasMachine has: its MaasMachineTemplate's, or its own.
+func TemplateOf(m *infrav1.MaasMachine) string {
+	return cmp.Or(m.Annotations[clusterv1.TemplateClonedFromNameAnnotation], m.Name)
+}
+
 // proven quarantines a machine that is proven to be ours, and emits one event of what became of it.
 func proven(
 	ctx context.Context, recorder events.EventRecorder, rec *record.Machine, s *scope.Machine, m *maas.Machine, why string,
@@ -67,6 +75,9 @@ func proven(
 	}
 	cause := quarantine.Cause{By: s.Identity().AgentName,
 		Why: fmt.Sprintf("%s (MaasMachine %s/%s)", why, s.MaasMachine.Namespace, s.MaasMachine.Name)}
+	if rec.TestsOf(m.SystemID).HasFailed() {
+		cause.Checks, cause.Set = TemplateOf(s.MaasMachine), m.Tests.Set
+	}
 	if rec.Quarantine == record.QuarantineRefused {
 		s.Machines.Quarantine.Remember(m, cause)
 		return nil

@@ -520,6 +520,21 @@ var all = map[string]Reason{
 		You:   "nothing, unless you have Machines wait for it (hardware): then have MAAS test machines while they are in the pool (`maas admin machine test ID`), or when it commissions them.",
 		Stays: "",
 	},
+	"ChecksFailed": {
+		Means: "the machine failed a script of `spec.checks`, or the scripts did not end in time. The message has the script, its result, MAAS's page of it and its last lines.",
+		You:   "delete the Machine, or let a MachineHealthCheck do it: the next one gets another server. Repair this one.",
+		Stays: "",
+	},
+	"TooManyFailed": {
+		Means: "as many servers as `spec.checks.maxFailed` says are in quarantine, because they failed the checks of this template: the cause may be none of them.",
+		You:   "look at the results that the message names; then lift a quarantine (`capmaasctl machines lift NAME`), or change the template.",
+		Stays: "",
+	},
+	"ChecksInvalid": {
+		Means: "MAAS has no testing script with a name or tag of `spec.checks.scripts`, or refuses its parameters.",
+		You:   "upload the script to MAAS (how), or correct the template.",
+		Stays: "",
+	},
 	"RemediationHeld": {
 		Means: "a person, or MAAS, is not done with the machine: something is paused, the Machine has the annotation `cluster.x-k8s.io/skip-remediation`, or the machine is locked, in rescue mode, being tested and so on; or the MaasRemediation has no Machine.",
 		You:   "do what the message says.",
@@ -574,6 +589,16 @@ var all = map[string]Reason{
 		Means: "MAAS tests the machine. In a deletion: the test is aborted.",
 		You:   "",
 		Stays: "deadlines (docs/machine-states.md#deadlines)",
+	},
+	"ChecksRunning": {
+		Means: "MAAS runs the scripts of `spec.checks` on the machine; or as many machines as `spec.checks.maxTesting` says are being tested, and this one is next.",
+		You:   "",
+		Stays: "hardware checks (docs/hardware-checks.md#how-long-it-takes)",
+	},
+	"ChecksPassed": {
+		Means: "the machine has passed all scripts of `spec.checks`; the message says when.",
+		You:   "",
+		Stays: "",
 	},
 	"Deploying": {
 		Means: "MAAS installs the image, or does not show the address yet.",
@@ -717,6 +742,7 @@ var becomes = map[string]string{
 	"DNSAttached":           "its address is in the DNS record of the API endpoint",
 	"NodeJoined":            "its Node is the one of this deployment",
 	"HardwareHealthy":       "MAAS's hardware tests of the bare-metal machine passed",
+	"HardwareProven":        "the bare-metal machine has passed the tests of spec.checks",
 	"FailureDomainsReady":   "every failure domain is a zone of MAAS",
 	"DNSReady":              "the API endpoint is published, or its virtual IP reserved, or it is the user's own",
 	"LXDReady":              "every node is an LXD host",

@@ -129,6 +129,15 @@ func DeployedByOthers(m *maas.Machine) Assessment {
 	return v
 }
 
+// ChecksFailed is for a machine that did not pass the tests of spec.checks; why continues "machine ID".
+func ChecksFailed(m *maas.Machine, why string) Assessment {
+	v := Assessment{Then: Replace, Reason: infrav1.ChecksFailedReason, Message: why + ": delete the Machine"}
+	if m.Locked {
+		v.Message += ", and unlock the machine in MAAS"
+	}
+	return v
+}
+
 // NotOurs returns the assessment of a machine that was not acquired for this MaasMachine. Its MAAS user may be ours:
 // other clusters and people may use the same one.
 func NotOurs(m *maas.Machine, ran bool) Assessment {

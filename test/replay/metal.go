@@ -20,7 +20,7 @@ var repeated = []string{"exclude", "quarantine", "publish"}
 
 // changes are the operations that change a machine and that the model leaves out, see ADR 35.
 var changes = []string{"storage", "bridge", "interfaces", "annotate", "power-off", "power-on", "abort",
-	"exit-rescue-mode", "exclude", "quarantine"}
+	"exit-rescue-mode", "test", "mark-broken", "exclude", "quarantine"}
 
 const vanished = "a MAAS that does not have a machine any more is left out of the model"
 

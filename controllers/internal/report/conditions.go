@@ -225,6 +225,7 @@ var reasons = map[any]string{
 	lxd.ProfileNotFound:           infrav1.ProfileNotFoundReason,
 	lxd.VMCreationFailed:          infrav1.VMCreationFailedReason,
 	machine.MissingZone:           infrav1.ZonesNotFoundReason,
+	machine.MissingScript:         infrav1.ChecksInvalidReason,
 	machine.MissingPool:           infrav1.ResourcePoolNotFoundReason,
 	machine.AddressInUse:          infrav1.StaticIPInUseReason,
 	machine.AddressOutsideSubnets: infrav1.StaticIPOutsideSubnetsReason,

@@ -34,7 +34,7 @@ func (s *Steps) Readiness(ctx context.Context, l *Life) (Outcome, error) {
 		return s.deployedByUs(ctx, l)
 	}
 	if v := s.assess(l); v.Then != states.Deploy {
-		return s.reportFailure(ctx, l, v)
+		return s.ReportFailure(ctx, l, v)
 	}
 	if !l.Record.In(HeldInVain) {
 		l.Record.Enter("", s.Clock.Now())
@@ -71,8 +71,8 @@ func (s *Steps) assess(l *Life) states.Assessment {
 	return states.Assess(l.MAAS, WasProvisioned(l.MaasMachine), l.IsLXD())
 }
 
-// reportFailure reports why a machine that MAAS has does not run, and quarantines it if it failed.
-func (s *Steps) reportFailure(ctx context.Context, l *Life, v states.Assessment) (Outcome, error) {
+// ReportFailure reports why a machine that MAAS has does not run, and quarantines it if it failed.
+func (s *Steps) ReportFailure(ctx context.Context, l *Life, v states.Assessment) (Outcome, error) {
 	out, why := s.ReportState(l, v), s.WhyFailed(l)
 	if why == "" {
 		return out, nil
@@ -173,14 +173,14 @@ func (s *Steps) Observation(ctx context.Context, l *Life) (Outcome, error) {
 	m := l.MaasMachine
 	s.Report(l)
 	if v := s.assess(l); v.Then != states.Runs {
-		return s.reportFailure(ctx, l, v)
+		return s.ReportFailure(ctx, l, v)
 	}
 	addresses, err := s.addresses(ctx, l)
 	if err != nil {
 		return Proceed, err
 	}
 	if len(addresses) == 0 {
-		return s.reportFailure(ctx, l, states.NoAddress)
+		return s.ReportFailure(ctx, l, states.NoAddress)
 	}
 	l.Record.Enter("", s.Clock.Now())
 	m.Status.Addresses = addresses

@@ -23,6 +23,8 @@ func (s *Steps) WhyFailed(l *Life) string {
 	switch {
 	case l.IsLXD(): // A failed VM is deleted.
 		return ""
+	case l.Record.TestsOf(l.MAAS.SystemID).HasFailed():
+		return l.Record.Tests.Failed
 	case failedStates.Has(l.MAAS.Status):
 		return l.MAAS.StatusName
 	case l.MAAS.Status.Moving() && s.isOverdue(l):

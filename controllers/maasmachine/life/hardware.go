@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/capmaas/cluster-api-provider-maas/api/v1beta1"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/objects"
 	"github.com/capmaas/cluster-api-provider-maas/controllers/internal/report"
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
@@ -84,13 +85,22 @@ func markHardware(m *infrav1.MaasMachine, tests maas.Tests) {
 
 // TellHardware tells the Machine what MAAS's hardware tests say, for its readiness gates and MachineHealthChecks.
 func (s *Steps) TellHardware(ctx context.Context, l *Life) error {
-	said := conditions.Get(l.MaasMachine, infrav1.HardwareHealthyCondition)
-	if said == nil || isSame(said, conditions.Get(l.Machine.Machine, infrav1.HardwareHealthyCondition)) {
+	var changed []metav1.Condition
+	for _, condition := range []string{infrav1.HardwareHealthyCondition, infrav1.HardwareProvenCondition} {
+		said := conditions.Get(l.MaasMachine, condition)
+		if said != nil && !isSame(said, conditions.Get(l.Machine.Machine, condition)) {
+			changed = append(changed, *said)
+		}
+	}
+	if len(changed) == 0 {
 		return nil
 	}
 	machine := l.Machine.Machine.DeepCopy()
-	err := objects.PatchConditions(ctx, s.Client, machine, func() { conditions.Set(machine, *said) },
-		infrav1.HardwareHealthyCondition)
+	err := objects.PatchConditions(ctx, s.Client, machine, func() {
+		for _, said := range changed {
+			conditions.Set(machine, said)
+		}
+	}, list.Each(changed, func(c metav1.Condition) string { return c.Type })...)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("telling the Machine of the hardware tests: %w", err)
 	}

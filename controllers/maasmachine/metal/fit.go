@@ -151,7 +151,7 @@ func unsuited(l *life.Life) []machine.Unsuited {
 
 // Preflight stops, before a machine is taken, at what MAAS refuses afterwards, or what Kubernetes lacks.
 func (s *Steps) Preflight(ctx context.Context, l *life.Life) (life.Outcome, error) {
-	return s.Before(ctx, l, mayDo, life.Names, life.Connections, life.BootstrapData, s.pause)
+	return s.Before(ctx, l, mayDo, life.Names, life.Connections, life.BootstrapData, s.pause, s.checkable)
 }
 
 // mayDo checks, up to MAAS 3.7, that the API key's user is an administrator if the spec needs one. What MAAS forbids
@@ -166,6 +166,8 @@ func mayDo(ctx context.Context, l *life.Life) error {
 		{"spec.interfaces", len(spec.Interfaces) > 0, rights.Interfaces},
 		{bridgeField, l.MAAS != nil && life.LacksBridge(l, l.MAAS), rights.HostBridge},
 		{"spec.storage", spec.Storage != nil, rights.Storage},
+		{"spec.checks", spec.Checks != nil, rights.HardwareTests},
+		{"spec.checks", spec.Checks != nil, rights.Tags},
 		{"spec.staticIP", spec.StaticIP != "", rights.StaticAddresses},
 		{"spec.staticIPPoolRef", spec.StaticIPPoolRef != nil, rights.StaticAddresses},
 	} {

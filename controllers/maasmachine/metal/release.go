@@ -109,13 +109,17 @@ var unreleasable = map[maas.Status]struct{ reason, message string }{
 
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
 func (s *Steps) releaseNow(ctx context.Context, l *life.Life) (life.Outcome, error) {
-	if state, is := unreleasable[l.MAAS.Status]; is {
+	isBad := l.MAAS.Status == maas.StatusFailedTesting && failedChecks(l)
+	if state, is := unreleasable[l.MAAS.Status]; is && !isBad {
 		return report.Wait(report.MendRetry, state.reason, "machine %s %s", l.MAAS, state.message), nil
 	}
 	switch l.MAAS.Status {
 	case maas.StatusTesting:
 		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released",
 			l.MAAS), s.TellMachine(ctx, l, record.Abort, l.Machines.Abort)
+	case maas.StatusFailedTesting: // MAAS releases one that is broken.
+		return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s failed its checks, is marked broken, "+
+			"and then released", l.MAAS), s.TellMachine(ctx, l, record.MarkBroken, l.Machines.MarkBroken)
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
 		if err := s.TellMachine(ctx, l, record.Rescue, l.Machines.ExitRescueMode); err != nil {
 			return life.Proceed, err

@@ -99,7 +99,8 @@ func (s *Steps) GiveBackForNow(ctx context.Context, l *life.Life) (life.Outcome,
 // needsPerson reports whether a machine waits for what a person must do in MAAS, in the spec, or in Kubernetes.
 func needsPerson(err error) bool {
 	return guard.Is[*machine.AddressError](err) || guard.Is[*machine.NICError](err) ||
-		guard.Is[*scope.BootstrapDataError](err) || guard.Is[*scope.BootstrapFormatError](err) || maas.NeedsPerson(err)
+		guard.Is[*scope.BootstrapDataError](err) || guard.Is[*scope.BootstrapFormatError](err) || maas.NeedsPerson(err) ||
+		report.Explain(err).Reason == infrav1.TooManyFailedReason
 }
 
 // pause returns why a machine that was given back is not claimed again yet; nil if it may be.

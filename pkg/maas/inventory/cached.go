@@ -149,6 +149,11 @@ func (i *Inventory) Tagged(ctx context.Context, tag string, maxAge time.Duration
 	})
 }
 
+// TestScripts returns MAAS's testing scripts.
+func (i *Inventory) TestScripts(ctx context.Context, maxAge time.Duration) ([]maas.Script, error) {
+	return i.scripts.Get(ctx, maxAge, i.client.TestScripts)
+}
+
 // ForgetTags makes the next Tags and Tagged ask MAAS: a call has changed them.
 func (i *Inventory) ForgetTags() {
 	i.tags.Drop()

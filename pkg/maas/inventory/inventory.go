@@ -94,6 +94,7 @@ type Inventory struct {
 	user     cache.Value[maas.User]
 	used     cache.Values[int, SubnetUse]
 	tagged   cache.Values[string, []*maas.Machine]
+	scripts  cache.Value[[]maas.Script]
 
 	entitlements cache.Value[bool] // whether MAAS has any
 }

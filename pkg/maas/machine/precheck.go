@@ -34,6 +34,8 @@ const (
 	MissingZone Missing = "zone"
 	MissingPool Missing = "resource pool"
 	MissingTag  Missing = "tag"
+	// MissingScript is the name of a testing script, or a tag of some.
+	MissingScript Missing = "testing script"
 
 	missingImage  Missing = "image"
 	missingSubnet Missing = "subnet"

@@ -64,13 +64,10 @@ func (s *Service) Test(ctx context.Context, permit maas.Permit, machine *maas.Ma
 	})
 }
 
-// OverrideFailedTests gives a machine that failed its hardware tests, and is not deployed, back to the pool, with what
-// was done to it. maas.Conflict: it is in another state.
-func (s *Service) OverrideFailedTests(
-	ctx context.Context, permit maas.ReleasePermit, machine *maas.Machine,
-) error {
-	return s.change(machine, "overriding the failed tests of", func(client *maas.Client) (*maas.Machine, error) {
-		return client.OverrideFailedTests(ctx, permit, machine.SystemID, comment)
+// MarkBroken brings a machine that failed its hardware tests to a state from which MAAS releases it.
+func (s *Service) MarkBroken(ctx context.Context, permit maas.Permit, machine *maas.Machine) error {
+	return s.change(machine, "marking as broken", func(client *maas.Client) (*maas.Machine, error) {
+		return client.MarkMachineBroken(ctx, permit, machine.SystemID, comment)
 	})
 }
 

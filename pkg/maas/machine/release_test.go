@@ -45,8 +45,8 @@ func TestARefusedReturnIsReported(t *testing.T) {
 	if err := conflicting.Test(t.Context(), maas.Unrecorded("a test"), &machine, maas.TestParams{}); !errors.Is(err, maas.Conflict) {
 		t.Errorf("test: %v", err)
 	}
-	if err := conflicting.OverrideFailedTests(t.Context(), maas.UnrecordedRelease("a test"), &machine); !errors.Is(err, maas.Conflict) {
-		t.Errorf("override failed tests: %v", err)
+	if err := conflicting.MarkBroken(t.Context(), maas.Unrecorded("a test"), &machine); !errors.Is(err, maas.Conflict) {
+		t.Errorf("mark broken: %v", err)
 	}
 	if _, ours, err := missing.IsOursInRelease(t.Context(), ownership.Identity{}, "abc123"); !errors.Is(err, maas.NotFound) || ours {
 		t.Errorf("a machine that is gone: %v, %v", ours, err)

@@ -63,6 +63,10 @@ type Note struct {
 	Failures int
 	// By is who had the machine, by its mark: see ownership.AgentName. It has no spaces.
 	By string
+	// Checks is the template whose checks the machine failed, and Set the set of test results that had them; "" if it was
+	// something else. A manager lifts it when a later set shows that the machine passed.
+	Checks string
+	Set    int
 	// Why is one line for people.
 	Why string
 }
@@ -73,6 +77,9 @@ type Cause struct {
 	// MaasMachine count as one failure, and it ends what it began, also after it was moved to another management
 	// cluster.
 	By string
+	// Checks and Set are those of the Note.
+	Checks string
+	Set    int
 	// Why is one line for people.
 	Why string
 }
@@ -95,6 +102,8 @@ func (n Note) String() string {
 	word(n.Pause > 0, "pause", n.Pause.String())
 	word(n.Failures > 0, "failures", strconv.Itoa(n.Failures))
 	word(n.By != "", "by", n.By)
+	word(n.Checks != "", "checks", n.Checks)
+	word(n.Set > 0, "set", strconv.Itoa(n.Set))
 	return strings.Join(append(words, why+oneLine(n.Why)), " ")
 }
 
@@ -118,6 +127,11 @@ func Parse(comment string) Note {
 			n.Failures = max(0, n.Failures)
 		case "by":
 			n.By = value
+		case "checks":
+			n.Checks = value
+		case "set":
+			n.Set, _ = strconv.Atoi(value)
+			n.Set = max(0, n.Set)
 		}
 	}
 	return n
@@ -137,12 +151,15 @@ func parseTime(value string) time.Time {
 
 // after returns the note for a failure, given the machine's last note; the zero Note is none.
 func after(last Note, c Cause, now time.Time) Note {
-	if last.By == c.By && last.Pause > 0 && !last.isOver(now) {
+	if last.By == c.By && !last.isOver(now) && (last.Pause > 0 || (c.Checks != "" && last.Checks == c.Checks)) {
 		return last
 	}
 	failures := 1
 	if last.Failures > 0 && !last.isForgotten(now) {
 		failures = last.Failures + 1
+	}
+	if c.Checks != "" {
+		return Note{Since: now, Failures: failures, By: c.By, Checks: c.Checks, Set: c.Set, Why: c.Why}
 	}
 	return Note{
 		Since: now, Until: now.Add(heldAtMost), Pause: guard.Doubled(Limits.First, Limits.Longest, failures),
@@ -168,9 +185,17 @@ func (n Note) isForgotten(now time.Time) bool {
 	return now.Sub(end) > Limits.Remembered
 }
 
+// hasPassed reports whether a machine that failed its checks has passed what it was tested with later. What was aborted
+// does not count in MAAS, so only another set of tests says so.
+func (n Note) hasPassed(m *maas.Machine) bool {
+	return n.Checks != "" && m.Tests.Set > n.Set && m.Tests.All == maas.TestsPassed && isInPool(m)
+}
+
 // Ends says when the quarantine ends, for people.
 func (n Note) Ends() string {
 	switch {
+	case n.Until.IsZero() && n.Checks != "":
+		return "until it is lifted, or MAAS has tested it again and it passed"
 	case n.Until.IsZero():
 		return "until it is lifted"
 	case n.Pause > 0:

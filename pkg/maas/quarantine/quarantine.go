@@ -341,7 +341,9 @@ func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string
 
 func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag) (lifted []string, err error) {
 	known, now := k.notes(tags), s.Now()
-	maps.DeleteFunc(known, func(_ string, n Note) bool { return n.Pause == 0 && !n.isOver(now) && !n.isForgotten(now) })
+	maps.DeleteFunc(known, func(_ string, n Note) bool {
+		return n.Pause == 0 && n.Checks == "" && !n.isOver(now) && !n.isForgotten(now)
+	})
 	if len(known) == 0 {
 		return nil, nil
 	}
@@ -352,7 +354,7 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	var back []string
 	for _, m := range machines {
 		switch note := known[m.SystemID]; {
-		case note.isOver(now):
+		case note.isOver(now), note.hasPassed(m):
 			lifted = append(lifted, m.SystemID)
 		case note.Pause > 0 && isInPool(m):
 			back = append(back, m.SystemID)

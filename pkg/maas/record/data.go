@@ -61,6 +61,8 @@ type MachineData struct {
 	// Quarantine is what became of the quarantine of the bare-metal machine, which failed. If people lift it, it is not
 	// put into quarantine again.
 	Quarantine QuarantineState `json:"quarantine,omitempty"`
+	// Tests are those that were asked for, of spec.checks; nil if there are none.
+	Tests *Tests `json:"tests,omitempty"`
 	// Excluded is the machine that got a tag in MAAS, or may have, which keeps it from being allocated until all that
 	// is recorded here is undone; "" if there is none.
 	Excluded string `json:"excluded,omitempty"`
@@ -132,6 +134,35 @@ func (l *StorageLayout) WasSet(partitions []int) bool {
 // partitions are not known.
 func (l *StorageLayout) IsOn(partitions []int) bool {
 	return len(l.Partitions) == 0 || slices.Equal(l.Partitions, partitions)
+}
+
+// Tests are tests of a machine that MAAS was asked for. What became of them is MAAS's to say: its results are in a set
+// with a higher id than After.
+type Tests struct {
+	SystemID string      `json:"systemID"`
+	Since    metav1.Time `json:"since"`
+	// After is the highest id of the sets of results that MAAS had of the machine before.
+	After int `json:"after,omitempty"`
+	// Over means that the machine passed them.
+	Over bool `json:"over,omitempty"`
+	// Failed is what it did instead, in one line that follows its name; "" if it did not, or it is not known yet.
+	Failed string `json:"failed,omitempty"`
+
+	Unknown `json:"-"`
+}
+
+// HasFailed reports whether the machine failed them.
+func (t *Tests) HasFailed() bool { return t != nil && t.Failed != "" }
+
+// UnderWay reports whether it is not known what became of the tests.
+func (t *Tests) UnderWay() bool { return t != nil && !t.Over && !t.HasFailed() }
+
+// TestsOf returns the tests that were asked for of a machine, or nil.
+func (d *MachineData) TestsOf(systemID string) *Tests {
+	if d.Tests == nil || d.Tests.SystemID != systemID {
+		return nil
+	}
+	return d.Tests
 }
 
 // QuarantineState is what became of the quarantine of a machine that failed; "" if nothing is known of one.

@@ -58,9 +58,9 @@ const (
 	Abort    Op = "abort"
 	Rescue   Op = "exit-rescue-mode"
 	Release  Op = "release"
-	// Test starts hardware tests; Override ends the state of a machine that has failed them, which nobody has then.
-	Test     Op = "test"
-	Override Op = "override-failed-tests"
+	// Test starts hardware tests; MarkBroken is for a machine that failed them, which MAAS does not release before.
+	Test       Op = "test"
+	MarkBroken Op = "mark-broken"
 
 	Quarantine Op = "quarantine"
 	Exclude    Op = "exclude"

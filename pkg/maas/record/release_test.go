@@ -31,7 +31,7 @@ func lose(context.Context, maas.Permit) error { return errLost }
 var everyOp = []Op{
 	Allocate, Claim, Compose, Reserve, Unreserve, TakeOver, LateClaim, StartVM, StopVM, DeleteVM,
 	Storage, Link, Bridge, Arrange, Deploy, Annotate,
-	PowerOff, PowerOn, Abort, Rescue, Release, Test, Override, Quarantine, Exclude, Publish,
+	PowerOff, PowerOn, Abort, Rescue, Release, Test, MarkBroken, Quarantine, Exclude, Publish,
 }
 
 func TestEveryOperationIsAttacked(t *testing.T) {

@@ -50,7 +50,7 @@ var words = map[Op]string{
 	Rescue:     "end the rescue mode of the machine",
 	Release:    "release the machine",
 	Test:       "test the hardware of the machine",
-	Override:   "override the failed hardware tests of the machine",
+	MarkBroken: "mark the machine broken that failed its hardware tests",
 	Quarantine: "put the machine into quarantine",
 	Exclude:    "keep the machine from being allocated",
 }
@@ -176,6 +176,11 @@ func (d *MachineData) marked(found *entries) {
 		found.add("quarantine", nil, "the machine failed, and the API key may not put it into quarantine")
 	default:
 		found.add("quarantine", nil, "the machine failed; its quarantine is %s", d.Quarantine)
+	}
+	if t := d.Tests; t != nil && t.Failed != "" {
+		found.add("tests", &t.Since, "machine %s %s, and is never deployed for this object", t.SystemID, t.Failed)
+	} else if t != nil {
+		found.add("tests", &t.Since, "machine %s was to be tested; MAAS has the results", t.SystemID)
 	}
 	found.when(d.Excluded != "", "excluded",
 		"machine %s is kept from being allocated until what was changed on it is undone", d.Excluded)

@@ -43,6 +43,9 @@ var Machines = Line{name: "machines", what: "MAAS acquires and deploys machines 
 // Removal is for releases and deletions, so that they don't use all connections.
 var Removal = Line{name: "removal", what: "MAAS gives back other machines first", limit: 8}
 
+// Tests is for starts of tests: how many machines are tested is counted before each.
+var Tests = Line{name: "tests", what: "MAAS starts other tests first", limit: 1}
+
 // RemovalFrom is Removal for what the LXD of an LXDHost gives back, by the reference to that: it may be as slow as
 // whoever added it wants, and holds up no other.
 func RemovalFrom(host string) Line {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
+	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
+)
+
+// Check is a testing script that a machine must have passed.
+type Check struct {
+	Script string
+	// MayLack: MAAS runs it only on machines with certain hardware.
+	MayLack bool
+}
+
+// scriptsMaxAge is how old the list of scripts may be: people upload few.
+const scriptsMaxAge = 5 * time.Minute
+
+// Checks returns the scripts that the names and tags of a spec stand for. *MissingError: MAAS has none of a name.
+func (s *Service) Checks(ctx context.Context, named []string) ([]Check, error) {
+	scripts, err := s.inventory.TestScripts(ctx, scriptsMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("reading MAAS's testing scripts: %w", err)
+	}
+	checks := map[string]Check{}
+	for _, name := range named {
+		called := list.Where(scripts, func(script maas.Script) bool { return script.Answers(name) })
+		if len(called) == 0 {
+			return nil, &MissingError{Kind: MissingScript, Field: "spec.checks.scripts", Name: name,
+				Others: list.Each(scripts, func(script maas.Script) string { return script.Name })}
+		}
+		for _, script := range called {
+			checks[script.Name] = Check{script.Name, len(script.ForHardware) > 0}
+		}
+	}
+	all := make([]Check, 0, len(checks))
+	for _, check := range checks {
+		all = append(all, check)
+	}
+	slices.SortFunc(all, func(a, b Check) int { return strings.Compare(a.Script, b.Script) })
+	return all, nil
+}
+
+// Proof is what MAAS's results say of checks.
+type Proof struct {
+	// Bad is a check that the machine did not pass when it was last tested; nil if there is none that counts.
+	Bad *maas.TestResult
+	// UnderWay: a check has not ended.
+	UnderWay bool
+	// Lacking are checks without a result that counts.
+	Lacking []string
+	// Since is when the first of the results ended that count, and Until when the last did; zero if MAAS does not say.
+	Since, Until time.Time
+	found        bool
+}
+
+// Passed reports whether the machine has passed all checks.
+func (p Proof) Passed() bool { return p.found && p.Bad == nil && !p.UnderWay && len(p.Lacking) == 0 }
+
+// Judge returns what results of a machine, the newest first, say of checks. For each script its last set of results
+// counts, if that is later than a set (after), or, as long as it is good, if it ended within a time before now. A script
+// may have results for several disks. What there was nothing to test for is as good as passed, and so is what a person
+// has suppressed in MAAS; what is degraded is not.
+func Judge(results []maas.TestResult, checks []Check, after int, validFor time.Duration, now time.Time) Proof {
+	p := Proof{}
+	for _, check := range checks {
+		last := lastOf(results, check.Script)
+		isNew := len(last) > 0 && last[0].Set > after
+		counts := len(last) > 0
+		for i, r := range last {
+			switch {
+			case r.Status.UnderWay():
+				p.UnderWay, counts = p.UnderWay || isNew, counts && isNew
+			case !isGood(r):
+				if counts = counts && isNew; isNew && p.Bad == nil {
+					p.Bad = &last[i]
+				}
+			case !isNew && (r.Ended == nil || now.Sub(*r.Ended) >= validFor):
+				counts = false
+			}
+		}
+		switch {
+		case counts:
+			p.count(last)
+		case len(last) > 0 || !check.MayLack:
+			p.Lacking = append(p.Lacking, check.Script)
+		}
+	}
+	return p
+}
+
+func (p *Proof) count(results []maas.TestResult) {
+	p.found = true
+	for _, r := range results {
+		if r.Ended == nil {
+			continue
+		}
+		if p.Since.IsZero() || r.Ended.Before(p.Since) {
+			p.Since = *r.Ended
+		}
+		if r.Ended.After(p.Until) {
+			p.Until = *r.Ended
+		}
+	}
+}
+
+// lastOf returns the results of a script in its last set.
+func lastOf(results []maas.TestResult, script string) []maas.TestResult {
+	of := list.Where(results, func(r maas.TestResult) bool { return r.Name == script })
+	last := 0
+	for _, r := range of {
+		last = max(last, r.Set)
+	}
+	return list.Where(of, func(r maas.TestResult) bool { return r.Set == last })
+}
+
+func isGood(r maas.TestResult) bool {
+	return r.Status == maas.TestsPassed || r.Status == maas.TestsSkipped || (r.Suppressed && !r.Status.UnderWay())
+}
+
+// TestsPage is where MAAS shows the tests of a machine to people.
+func (s *Service) TestsPage(systemID string) string {
+	root := strings.TrimSuffix(s.inventory.Client().Server().Address(), "/api/2.0")
+	return root + "/r/machine/" + systemID + "/testing"
+}
+
+const (
+	// maxShownLines and maxShown bound what a condition shows of a script's output, in lines and in bytes.
+	maxShownLines = 3
+	maxShown      = 300
+)
+
+// secrets are words after which a script may show one.
+var secrets = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|secret|token|credentials?|authorization|api[-_ ]?key)\w*["']?\s*(?:[:=]|\s)\s*)(?:(?:bearer|basic)\s+)?\S+`)
+
+// LastLines returns the last lines of a result's output on one line, without what looks like a secret; "" if MAAS does
+// not return it.
+func (s *Service) LastLines(ctx context.Context, systemID string, of maas.TestResult) string {
+	lines, err := s.inventory.Client().TestOutput(ctx, systemID, of)
+	if err != nil {
+		return ""
+	}
+	lines = lines[max(0, len(lines)-maxShownLines):]
+	return text.OneLine(secrets.ReplaceAllString(strings.Join(lines, " | "), "$1..."), maxShown)
+}
