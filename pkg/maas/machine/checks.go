@@ -150,5 +150,10 @@ func (s *Service) LastLines(ctx context.Context, systemID string, of maas.TestRe
 		return ""
 	}
 	lines = lines[max(0, len(lines)-maxShownLines):]
-	return text.OneLine(secrets.ReplaceAllString(strings.Join(lines, " | "), "$1..."), maxShown)
+	for i, line := range lines {
+		lines[i] = withoutSecrets(line)
+	}
+	return text.OneLine(strings.Join(lines, " | "), maxShown)
 }
+
+func withoutSecrets(line string) string { return secrets.ReplaceAllString(line, "$1...") }

@@ -85,6 +85,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 		Release:  &infrav1.MachineReleaseStatus{Erase: infrav1.EraseMode("Quick"), StartTime: &at, Failures: 4},
 		Storage:  &StorageLayout{SystemID: "sto123"},
 		Excluded: "exc123", Quarantine: Quarantined, Lost: "los123", Unused: []string{"unu123"},
+		Tests: &Tests{SystemID: "tes123", Since: at, Failed: "failed memtester"},
 	}
 	cluster := ClusterData{Calls: calls, Published: true, Kept: []KeptMachine{{
 		SystemID: "kep123", Hostname: "metal-k", For: "MachineDeployment/md-0", Since: at, Until: at, Reason: infrav1.MAASBusyReason, Message: "wait",
@@ -118,7 +119,7 @@ func TestEveryFieldOfTheRecordHasWords(t *testing.T) {
 	}
 	for field, want := range map[string][]string{
 		"pending": {"deploy the machine", "metal-k: asked to release"}, "deployed": {"abc123"}, "phase": {"erasing disks"}, "hosts": {"lxd-a"}, "registers": {"device"}, "runs": {"lxd-r"}, "addresses": {"00:16:3e:01:02:03"},
-		"cleanup": {"3 request", "2 time", "several hosts"}, "release": {"Quick", "4 time"}, "storage": {"sto123"}, "excluded": {"exc123"}, "lost": {"los123"},
+		"cleanup": {"3 request", "2 time", "several hosts"}, "release": {"Quick", "4 time"}, "storage": {"sto123"}, "excluded": {"exc123"}, "lost": {"los123"}, "tests": {"tes123 failed memtester"},
 		"remediation": {"PowerOff"}, "kept": {"metal-k (kep123)", "MachineDeployment/md-0", "MAASBusy: wait"}, "left": {"vm-l", "default/cp-0", "lxd-b", "nobody knows it"},
 		"unknown": {"wings"},
 	} {
