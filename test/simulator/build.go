@@ -24,6 +24,9 @@ func (s *Simulator) build(region *Region) error {
 	s.buildUsers(region)
 	s.buildNames(region)
 	s.buildGroups(region)
+	if err := s.buildScripts(region); err != nil {
+		return err
+	}
 	if err := s.buildSubnets(region); err != nil {
 		return err
 	}
@@ -252,10 +255,13 @@ func (s *Simulator) startAs(m *machine, short string) error {
 	}
 	m.powerState, m.netboot = "off", true
 	if m.status != statusNew {
-		m.commissioned, m.commissionStatus, m.testStatus = true, scriptPassed, scriptPassed
+		m.commissioned, m.commissionStatus = true, scriptPassed
 		m.bootMethod = bootUEFI
 		s.setDefaultLayout(m)
 		m.commissionResult = s.db.next("scriptset")
+		if err := s.passedTests(m); err != nil {
+			return err
+		}
 	}
 	switch m.status {
 	case statusDeployed, statusAllocated, statusFailedDeployment:
@@ -325,7 +331,7 @@ func (s *Simulator) newMachine(hostname string) *machine {
 	return &machine{
 		id: s.db.next("node"), systemID: s.newSystemID(), hostname: hostname, domain: s.defaultDomain(),
 		zone: s.db.zones[0], pool: s.db.pools[0], ownerData: map[string]string{}, netboot: true, powerState: "unknown",
-		failing: map[string]string{}, commissionStatus: scriptNone, testStatus: scriptNone,
+		failing: map[string]string{}, outcomes: map[string]TestOutcome{}, commissionStatus: scriptNone,
 		created: s.time.clock.Now().UTC(), previous: statusNew, powerParams: map[string]string{},
 	}
 }

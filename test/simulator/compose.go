@@ -56,7 +56,7 @@ func (rq *request) compose() (any, error) {
 		return nil, err
 	}
 	if !spec.skipCommissioning {
-		rq.startCommission(m, rq.user, len(spec.interfaces) > 0)
+		rq.startCommission(m, rq.user, len(spec.interfaces) > 0, []string{commissioningTag})
 	}
 	rq.call.SystemID = m.systemID
 	return object{"system_id": m.systemID, "resource_uri": machineURI(m)}, nil

@@ -33,6 +33,7 @@ func controlMissing(what, name string) error {
 //	GET    /control/machines/{id}             one, by system id or hostname
 //	POST   /control/machines/{id}/power       {"power": "on"|"off", "unnoticed": bool}
 //	POST   /control/machines/{id}/fail        {"operation": "deploy"|..., "message": text, "now": bool}
+//	POST   /control/machines/{id}/test        {"script", "result", "device", "output"}: how a testing script ends on it
 //	POST   /control/machines/{id}/sync        {"networks", "disks"}: the deployed machine reports its hardware
 //	POST   /control/machines/{id}/status      {"status": short name}: set it, whatever MAAS's table says
 //	POST   /control/fail-next                 {"operation", "message"}: the next machine that does it fails
@@ -56,6 +57,7 @@ func (s *Simulator) controlHandler() http.Handler {
 	handle("POST /control/machines/{id}/power", s.controlPower)
 	handle("POST /control/machines/{id}/fail", s.controlFail)
 	handle("POST /control/machines/{id}/status", s.controlStatus)
+	handle("POST /control/machines/{id}/test", s.controlTest)
 	handle("POST /control/fail-next", s.controlFailNext)
 	handle("GET /control/vm-hosts", func(*http.Request) (any, error) { return s.VMHosts(), nil })
 	handle("POST /control/vm-hosts/{name}", s.controlBreakHost)
@@ -162,6 +164,17 @@ func (s *Simulator) switched(m *machine, on, unnoticed bool) {
 	if !unnoticed {
 		s.setPowerState(m, onOff(on))
 	}
+}
+
+func (s *Simulator) controlTest(r *http.Request) (any, error) {
+	var in struct {
+		Script string `json:"script"`
+		TestOutcome
+	}
+	if err := readControl(r, &in); err != nil {
+		return nil, err
+	}
+	return s.withMachine(r, func(m *machine) error { return s.setOutcome(m, in.Script, in.TestOutcome) })
 }
 
 // failure describes how an operation is made to fail.

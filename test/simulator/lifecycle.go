@@ -5,7 +5,6 @@ package simulator
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -38,6 +37,9 @@ func (s *Simulator) setPowerState(m *machine, state string) {
 	s.publish(m, ChangePower, from, state)
 	if state == "off" && !slices.Contains(keepsAutoAddresses, m.status) {
 		s.releaseAutoAddresses(m)
+		if from != state { // release_auto_ips in maasserver/models/signals/nodes.py
+			s.removeAcquired(m)
+		}
 	}
 }
 
@@ -218,16 +220,16 @@ func (s *Simulator) fail(m *machine, reason string) {
 	switch was {
 	case statusCommissioning:
 		m.commissionStatus = scriptFailed
+		s.endTests(m, scriptAborted)
 	case statusTesting:
-		m.testStatus = scriptFailed
+		s.endTests(m, scriptFailed)
 	}
 }
 
 // failSoon lets the operation under way time out.
 func (s *Simulator) failSoon(m *machine) {
 	s.later(m, nodeTimeout, func() {
-		operation := strings.ToLower(m.status.String())
-		s.fail(m, fmt.Sprintf("Node operation '%s' timed out after 30 minutes.", operation))
+		s.fail(m, fmt.Sprintf("Node operation '%s' timed out after 30 minutes.", m.status))
 	})
 }
 
@@ -383,16 +385,21 @@ func (s *Simulator) letGo(m *machine) {
 	}
 }
 
-// startCommission commissions a machine; u owns it meanwhile. Its links are removed, unless keepNetwork is set: it gets
-// new ones at the end.
-func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool) {
+// startCommission commissions a machine, and tests it with scripts of these names or tags; u owns it meanwhile. Its links
+// are removed, unless keepNetwork is set: it gets new ones at the end.
+func (s *Simulator) startCommission(m *machine, u *user, keepNetwork bool, tests []string) {
 	m.owner = u
 	s.setStatus(m, statusCommissioning)
 	if !keepNetwork {
 		s.clearLinks(m)
 	}
-	m.commissionStatus, m.testStatus = scriptPending, scriptPending
-	m.commissionResult, m.testResult = s.db.next("scriptset"), s.db.next("scriptset")
+	m.commissionStatus, m.commissionResult = scriptPending, s.db.next("scriptset")
+	w := s.wantedOf(m, tests, nil)
+	m.toTest = len(w.scripts) > 0
+	if m.toTest {
+		_, _ = s.beginTests(m, w) // It has no parameters.
+		m.testSet.wasOn = false   // What the machine does at the end is decided while it is commissioned.
+	}
 	m.errorDescription = ""
 	s.cyclePower(m, func(err error) {
 		if err != nil {
@@ -424,16 +431,13 @@ func (s *Simulator) finishScripts(m *machine) {
 	m.commissioned, m.commissionStatus = true, scriptPassed
 	s.setCommissionedLayout(m)
 	s.connectInterfaces(m)
-	s.setStatus(m, statusTesting)
-	m.testStatus = scriptRunning
-	s.later(m, s.timings.test(), func() {
-		if text := s.takeFailure(m, failTest); text != "" {
-			s.fail(m, text)
-			return
-		}
-		m.testStatus = scriptPassed
+	if !m.toTest {
 		s.becomeReady(m)
-	})
+		return
+	}
+	s.regenerate(m)
+	s.setStatus(m, statusTesting)
+	s.runTests(m, func(failed int) { s.concludeTests(m, failed) })
 }
 
 // becomeReady ends commissioning: the machine has no owner and is switched off.

@@ -25,52 +25,18 @@ func (rq *request) commission() (any, error) {
 
 // commissionNow starts commissioning, and returns the machine.
 func (rq *request) commissionNow(m *machine) (any, error) {
-	rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false))
-	return rq.renderMachine(m), nil
-}
-
-// testable are the statuses in which MAAS offers tests.
-var testable = []status{
-	statusNew, statusFailedCommissioning, statusReady, statusAllocated, statusDeployed, statusBroken, statusFailedDeployment,
-	statusFailedTesting, statusRescueMode, statusReserved, statusMissing, statusFailedReleasing, statusFailedDiskErasing,
-}
-
-func (rq *request) testMachine() (any, error) {
-	m, err := rq.machineFor(mayAdmin)
-	if err != nil {
+	errs := formErrors{}
+	names := rq.scriptNames()
+	if slices.Contains(names, "none") {
+		names = []string{""}
+	} else if rq.checkScripts(names, errs); len(names) == 0 {
+		names = []string{commissioningTag}
+	}
+	if err := errs.err(); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(testable, m.status) {
-		return nil, invalidField("__all__", "Test is not available because of the current state of the node.")
-	}
-	before, wasOn := m.status, m.running
-	rq.setStatus(m, statusTesting)
-	m.testStatus, m.testResult = scriptPending, rq.db.next("scriptset")
-	rq.switchPower(m, true, func(err error) {
-		if err != nil {
-			rq.fail(m, "Power cycle for the node failed: "+err.Error())
-			return
-		}
-		m.testStatus = scriptRunning
-		rq.later(m, rq.timings.test(), func() { rq.finishTest(m, before, wasOn) })
-	})
+	rq.startCommission(m, rq.user, rq.data.checkbox("skip_networking", false), names)
 	return rq.renderMachine(m), nil
-}
-
-// finishTest returns a machine to its state before its tests.
-func (s *Simulator) finishTest(m *machine, before status, wasOn bool) {
-	if text := s.takeFailure(m, failTest); text != "" {
-		s.fail(m, text)
-		return
-	}
-	m.testStatus = scriptPassed
-	if before == statusFailedTesting || before == statusFailedCommissioning {
-		before = statusReady
-	}
-	s.setStatus(m, before)
-	if !wasOn {
-		s.switchPower(m, false, func(error) {})
-	}
 }
 
 func (rq *request) markBroken() (any, error) {

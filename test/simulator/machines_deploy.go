@@ -182,6 +182,11 @@ func (rq *request) checkBootable(m *machine, osystem, series string) error {
 	if osystem == "custom" && !slices.ContainsFunc(rq.db.images, stored) {
 		return badRequest("Deployment operating system custom/%s is unavailable for %s.", series, m.architecture)
 	}
+	return rq.checkEphemeral(m)
+}
+
+// checkEphemeral refuses to boot a machine into an ephemeral environment that MAAS has no image for.
+func (rq *request) checkEphemeral(m *machine) error {
 	ephemeral := rq.configText("commissioning_distro_series")
 	for _, im := range rq.db.images {
 		if im.name == "ubuntu/"+ephemeral && im.arch() == firstPart(m.architecture, '/') {

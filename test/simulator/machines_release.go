@@ -180,12 +180,14 @@ func (rq *request) abort() (any, error) {
 		rq.stopAnd(m, func() { rq.setStatus(m, statusAllocated) })
 	case statusCommissioning:
 		m.owner = nil
+		rq.endTests(m, scriptAborted)
 		rq.stopAnd(m, func() { rq.setStatus(m, statusNew) })
 	case statusTesting:
 		next := m.previous
 		if next == statusCommissioning {
 			next = statusReady // The tests that follow commissioning are skipped.
 		}
+		rq.endTests(m, scriptAborted)
 		rq.stopAnd(m, func() { rq.setStatus(m, next) })
 	case statusDiskErasing:
 		rq.stopAnd(m, func() { rq.setStatus(m, statusFailedDiskErasing) })

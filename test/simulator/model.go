@@ -23,6 +23,7 @@ type store struct {
 	reserved []*reservedIP
 	tags     []*tag
 	images   []*image
+	scripts  []*script
 	machines []*machine
 	devices  []*machine
 	hosts    []*vmHost
@@ -274,10 +275,11 @@ type machine struct {
 	storage          storage
 	bootMethod       string // "" until it is commissioned
 	commissionResult int
-	testResult       int
 	installResult    int
 	commissionStatus int
-	testStatus       int
+	tests            []*scriptSet // of hardware tests, the oldest first
+	testSet          *scriptSet   // the last one that was begun
+	toTest           bool         // tests follow its commissioning
 
 	host     *vmHost  // the VM host of a VM
 	parent   *machine // the machine of the VM host that a VM had before the upgrade to a MAAS without
@@ -287,15 +289,16 @@ type machine struct {
 	device   bool // a device: MAAS does not manage it
 	hostOnly bool // made by registering a VM host; deleted with it
 
-	created time.Time
-	hungTo  time.Duration     // until when its BMC responds to nothing, in the region's time
-	running bool              // really on, whatever MAAS's view is
-	system  []byte            // the user data with which its system was deployed; MAAS may have forgotten it
-	erased  string            // how its disks were erased since an image was written to them, or ""
-	epoch   int               // incremented by each new operation; a timer of an older epoch does nothing
-	failing map[string]string // operations that must fail next, with MAAS's message
-	gone    bool
-	polling bool // its power is being read from its host
+	created  time.Time
+	hungTo   time.Duration          // until when its BMC responds to nothing, in the region's time
+	running  bool                   // really on, whatever MAAS's view is
+	system   []byte                 // the user data with which its system was deployed; MAAS may have forgotten it
+	erased   string                 // how its disks were erased since an image was written to them, or ""
+	epoch    int                    // incremented by each new operation; a timer of an older epoch does nothing
+	failing  map[string]string      // operations that must fail next, with MAAS's message
+	outcomes map[string]TestOutcome // how testing scripts end on it, by their names
+	gone     bool
+	polling  bool // its power is being read from its host
 }
 
 func (m *machine) fqdn() string { return m.hostname + "." + m.domain.name }

@@ -22,6 +22,7 @@ type Region struct {
 	Images  []RegionImage   `json:"images,omitempty"`
 	Groups  []RegionMachine `json:"machines,omitempty"`
 	VMHosts []RegionVMHost  `json:"vm_hosts,omitempty"`
+	Scripts []RegionScript  `json:"scripts,omitempty"`
 	Timings Timings         `json:"timings,omitempty"`
 	// Config overrides responses of maas/?op=get_config.
 	Config map[string]any `json:"config,omitempty"`
@@ -82,6 +83,28 @@ type RegionRange struct {
 type RegionTag struct {
 	Name    string `json:"name"`
 	Comment string `json:"comment,omitempty"`
+}
+
+// RegionScript is a testing script that a user has uploaded.
+type RegionScript struct {
+	Name string   `json:"name"`
+	Tags []string `json:"tags,omitempty"`
+	// Hardware is what it tests: node, cpu, memory, storage, network or gpu; default: node.
+	Hardware    string   `json:"hardware,omitempty"`
+	Timeout     Duration `json:"timeout,omitempty"` // default: none
+	Destructive bool     `json:"destructive,omitempty"`
+	// ForHardware are the machines that it runs on alone, such as system_vendor:Acme; default: all.
+	ForHardware []string                `json:"for_hardware,omitempty"`
+	Parameters  []RegionScriptParameter `json:"parameters,omitempty"`
+}
+
+// RegionScriptParameter is a parameter of a script. Its type is storage, interface, url, string, password, runtime or choice.
+type RegionScriptParameter struct {
+	Name     string   `json:"name"`
+	Type     string   `json:"type"`
+	Default  string   `json:"default,omitempty"`
+	Choices  []string `json:"choices,omitempty"`
+	Required bool     `json:"required,omitempty"`
 }
 
 // RegionImage is a boot resource: synced ones are named "ubuntu/jammy", uploaded ones have bare names.

@@ -4,21 +4,8 @@ package simulator
 
 import (
 	"fmt"
+	"slices"
 )
-
-// Results of scripts, with MAAS's numbers.
-const (
-	scriptNone    = -1
-	scriptPending = 0
-	scriptRunning = 1
-	scriptPassed  = 2
-	scriptFailed  = 3
-)
-
-var scriptNames = map[int]string{
-	scriptNone: "Unknown", scriptPending: "Pending", scriptRunning: "Running", scriptPassed: "Passed",
-	scriptFailed: "Failed",
-}
 
 var hardwareKeys = []string{
 	"system_vendor", "system_product", "system_family", "system_version", "system_sku", "system_serial", "cpu_model",
@@ -137,15 +124,24 @@ func (s *Simulator) defaultGateways(m *machine) object {
 }
 
 func renderMachineTests(m *machine, out object) {
+	latest := m.latestResults()
+	of := func(kind hardwareKind) int {
+		isOther := func(r *scriptResult) bool { return r.script.hardware != kind }
+		return overall(slices.DeleteFunc(slices.Clone(latest), isOther))
+	}
 	tests := map[string]int{
-		"commissioning": m.commissionStatus, "testing": m.testStatus, "cpu_test": scriptNone, "memory_test": scriptNone,
-		"network_test": scriptNone, "storage_test": m.testStatus, "interface_test": scriptNone, "other_test": scriptNone,
+		"commissioning": m.commissionStatus, "testing": overall(latest), "cpu_test": of(hardwareCPU),
+		"memory_test": of(hardwareMemory), "network_test": of(hardwareNetwork), "storage_test": of(hardwareStorage),
+		"interface_test": of(hardwareNetwork), "other_test": of(hardwareNode),
 	}
 	for name, result := range tests {
 		out[name+"_status"], out[name+"_status_name"] = result, scriptNames[result]
 	}
 	out["current_commissioning_result_id"] = nilIfZero(m.commissionResult)
-	out["current_testing_result_id"] = nilIfZero(m.testResult)
+	out["current_testing_result_id"] = nil
+	if m.testSet != nil {
+		out["current_testing_result_id"] = m.testSet.id
+	}
 	out["current_installation_result_id"] = nilIfZero(m.installResult)
 }
 

@@ -82,6 +82,9 @@ func matchPattern(pattern, path string) (vars []string, ok bool) {
 		name := pattern[open+1 : shut]
 		pattern = pattern[shut+1:]
 		end := strings.IndexByte(path, '/')
+		if end < 0 && pattern == "" {
+			end = len(path) // A few endpoints have no slash at their end.
+		}
 		if name == "subnet" && strings.Count(path, "/") > 1 {
 			end = strings.LastIndexByte(path, '/')
 		}
@@ -125,6 +128,7 @@ var routes = []route{
 		{post, "abort"}:                         (*request).abort,
 		{post, "commission"}:                    (*request).commission,
 		{post, "test"}:                          (*request).testMachine,
+		{post, "override_failed_testing"}:       (*request).overrideFailedTesting,
 		{post, "power_on"}:                      (*request).powerOn,
 		{post, "power_off"}:                     (*request).powerOff,
 		{get, "query_power_state"}:              (*request).queryPowerState,
@@ -145,6 +149,10 @@ var routes = []route{
 		{get, ""}: (*request).readDevice, {put, ""}: (*request).updateDevice, {del, ""}: (*request).deleteDevice,
 		{post, "set_workload_annotations"}: (*request).annotateDevice,
 	}},
+	{pattern: "nodes/{id}/results/", systemID: true, methods: methods{{get, ""}: (*request).listResults}},
+	{pattern: "nodes/{id}/results/{set}/", systemID: true, methods: methods{{get, ""}: (*request).readResults}},
+	{pattern: "scripts/", methods: methods{{get, ""}: (*request).listScripts, {post, ""}: (*request).createScript}},
+	{pattern: "scripts/{name}", methods: methods{{del, ""}: (*request).deleteScript}},
 	{pattern: "nodes/{id}/blockdevices/", systemID: true, methods: methods{
 		{get, ""}: (*request).listBlockDevices, {post, ""}: (*request).createBlockDevice,
 	}},

@@ -185,7 +185,7 @@ func (rq *request) enlistFound(h *vmHost, known []*machine, facts hostFacts) {
 		}
 		m := rq.addVM(h, vm, composeSpec{hostname: vm.Name, zone: h.zone, pool: h.pool})
 		rq.publish(m, ChangeCreated, "", m.status.String())
-		rq.startCommission(m, rq.user, false)
+		rq.startCommission(m, rq.user, false, []string{commissioningTag})
 	}
 	for _, m := range known {
 		if m.host == h && !m.gone && !found[m] {
