@@ -431,6 +431,7 @@ func TestCommandsOfDocuments(t *testing.T) {
 	const argocd = "argocd"
 	pages := map[string]map[string]string{
 		"docs/gitops.md":                {"argocd": `configmap/argocd-cm patched`},
+		"docs/hardware-checks.md":       {"checks": `(?s)maasmachinetemplate.infrastructure.cluster.x-k8s.io/my-cluster-gpu created.*machinehealthcheck.cluster.x-k8s.io/my-cluster-checks created`},
 		"docs/hosted-control-planes.md": {"endpoint": `cluster.cluster.x-k8s.io/hosted patched`},
 		"docs/mixed-clusters.md":        {"workers": `(?s)secret/maas created.*maascluster.infrastructure.cluster.x-k8s.io/my-cluster-maas created.*machinedeployment.cluster.x-k8s.io/my-cluster-metal created`},
 		"docs/placement.md":             {"labels": `(?m)^NAME .* ZONE +LXD-HOST$\n^my-cluster-control-plane-abcde .* zone-a +lxd-a$`},
