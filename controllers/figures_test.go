@@ -47,6 +47,7 @@ func TestFiguresOfLives(t *testing.T) {
 		{"bare metal with an address of a pool", fromPool(metal, "pool"), plan.CallsForMetalWithAddress},
 		{"bare metal with a layout", shaped("lvm", nil, nil), plan.Calls{}},
 		{"bare metal that is erased", erasing(infrav1.EraseQuick), plan.Calls{}},
+		{"bare metal whose checks are young", checked(infrav1.MachineChecks{Scripts: []string{shortTest}, ValidForSeconds: 86400}), plan.Calls{}},
 		{"bare metal of choice", infrav1.MaasMachineSpec{SystemID: w.named("metal-a")}, plan.Calls{}},
 	} {
 		w.measure(l)

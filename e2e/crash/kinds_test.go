@@ -66,11 +66,11 @@ var (
 		calls:   []string{"allocate", "deploy", "power_off", "power_on", "release"},
 	}
 	shapedBareMetal = &kind{
-		name: "bare metal with storage and interfaces", worker: true,
+		name: "bare metal with storage, checks and interfaces", worker: true,
 		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi, storage: {layout: lvm, rootDisk: {minSize: 1}}, " +
-			"interfaces: [{name: bond0, type: bond, parents: [enp1s0], linkMode: auto}]",
+			"checks: {scripts: [memtester]}, interfaces: [{name: bond0, type: bond, parents: [enp1s0], linkMode: auto}]",
 		calls: []string{
-			"allocate", "set_storage_layout", "create_bond", "deploy", "update_nodes", "release", "DELETE nodes/{id}/interfaces/{iface}/",
+			"allocate", "set_storage_layout", "test", "create_bond", "deploy", "update_nodes", "release", "DELETE nodes/{id}/interfaces/{iface}/",
 			"restore_storage_configuration",
 		},
 	}

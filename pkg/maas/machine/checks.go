@@ -67,8 +67,8 @@ type Proof struct {
 func (p Proof) Passed() bool { return p.found && p.Bad == nil && !p.UnderWay && len(p.Lacking) == 0 }
 
 // Judge returns what results of a machine, the newest first, say of checks. For each script its last set of results
-// counts, if that is later than a set (after), or, as long as it is good, if it ended within a time before now. A script
-// may have results for several disks. What there was nothing to test for is as good as passed, and so is what a person
+// counts, if that is later than a set (after), or, as long as it is good, if it ended within a time before now. There
+// may be results for several disks. What there was nothing to test for is as good as passed, and so is what a person
 // has suppressed in MAAS; what is degraded is not.
 func Judge(results []maas.TestResult, checks []Check, after int, validFor time.Duration, now time.Time) Proof {
 	p := Proof{}
@@ -140,7 +140,8 @@ const (
 )
 
 // secrets are words after which a script may show one.
-var secrets = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|secret|token|credentials?|authorization|api[-_ ]?key)\w*["']?\s*(?:[:=]|\s)\s*)(?:(?:bearer|basic)\s+)?\S+`)
+var secrets = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|secret|token|credentials?|authorization|` +
+	`api[-_ ]?key)\w*["']?\s*(?:[:=]|\s)\s*)(?:(?:bearer|basic)\s+)?\S+`)
 
 // LastLines returns the last lines of a result's output on one line, without what looks like a secret; "" if MAAS does
 // not return it.
