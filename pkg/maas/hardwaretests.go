@@ -109,10 +109,10 @@ type TestParams struct {
 	Parameters map[string]string
 }
 
-// StartTests boots a machine into MAAS's ephemeral environment and runs testing scripts (POST machines/{id}/ op=test, for
-// administrators; the machine must not be locked). MAAS has no such call for several machines. From 3.5 on it responds
-// when the machine was switched on, or off and on if it was on: if that fails, the machine is as before, and the tests
-// are aborted. Before, it responds earlier, and the machine is StatusFailedTesting then.
+// StartTests boots a machine into MAAS's ephemeral environment and runs testing scripts (POST machines/{id}/ op=test,
+// for administrators). MAAS has no such call for several machines. From 3.5 on it responds when the machine was
+// switched on, or off and on if it was on: if that fails, the machine is as before, and the tests are aborted. Before,
+// it responds earlier, and the machine is StatusFailedTesting then.
 //
 // The machine is StatusTesting, and keeps its owner, its agent name, its annotations and its pool; one that nobody has
 // is the user's meanwhile. All scripts run, also after one has failed. When all passed, it is in the state that it had,
@@ -120,17 +120,18 @@ type TestParams struct {
 // was StatusFailedCommissioning. If one has failed it is StatusFailedTesting, also when it does not boot within 30
 // minutes (node_timeout). It counts what a script returned, not what it wrote in its results: see TestResults.
 //
-// Then the machine switches itself off, or restarts if it was on before. MAAS notices some time after the state has
-// changed, and a machine that is deployed before may be switched off during that. When it is off it has lost its AUTO
-// addresses, and the bridges that were made while it was StatusAllocated.
+// Then the machine switches itself off, or restarts if it was on before: MAAS notices some time after the state has
+// changed. A deployment in between restarts it from 3.5 on, and before if its power driver does so (IPMI, Redfish).
+// When MAAS finds it off, it loses its AUTO addresses, and the bridges that were made while it was StatusAllocated.
 //
 // Scripts use the network of the ephemeral environment, except those for networks: they are run with the links that the
 // machine has in MAAS. A destructive script writes to disks, and leaves what MAAS knows of their layout alone.
 //
-// Invalid: the state, or the user's rights, do not allow it (field __all__); a script (field testing_scripts) or the
-// value of a parameter is wrong; no script fits the machine; it was never commissioned, has no interface with a link
-// for a script that needs one, or is deployed, and a script destructive. (node_action.py, forms/ephemeral.py,
-// models/node.py and metadataserver/api.py in MAAS 3.3 to 3.8.)
+// Forbidden: the user may not, or the machine is locked. Invalid: the state does not allow it, or the machine has no
+// interface (field __all__); a script (field testing_scripts) or the value of a parameter is wrong; no script fits the
+// machine; it is New and was never commissioned; it has no interface with a link for a script that needs one; it is
+// deployed, and a script destructive. (node_action.py, forms/ephemeral.py, models/node.py and metadataserver/api.py in
+// MAAS 3.3 to 3.8.)
 func (c *Client) StartTests(ctx context.Context, permit Permit, systemID string, p TestParams) (*Machine, error) {
 	form := setAll(url.Values{}, p.Parameters)
 	form.Del("enable_ssh")
@@ -141,10 +142,10 @@ func (c *Client) StartTests(ctx context.Context, permit Permit, systemID string,
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "test", form).slowly())
 }
 
-// OverrideFailedTests ends StatusFailedTesting (POST machines/{id}/ op=override_failed_testing, for administrators): the
-// machine is StatusDeployed if something is deployed, and otherwise StatusReady and nobody's, also if it was acquired.
-// It is not released by that: MAAS still lists it for the agent name, until it is acquired the next time, and it keeps
-// its annotations. Its results stay failed. Conflict: it is in another state.
+// OverrideFailedTests ends StatusFailedTesting (POST machines/{id}/ op=override_failed_testing, for administrators):
+// the machine is StatusDeployed if something is deployed, and otherwise StatusReady and nobody's, also if it was
+// acquired. It is not released by that: MAAS still lists it for the agent name, until it is acquired the next time, and
+// it keeps its annotations. Its results stay failed. Conflict: it is in another state.
 //
 // MAAS refuses to release such a machine. It releases one that its owner has marked broken before.
 func (c *Client) OverrideFailedTests(
@@ -154,8 +155,8 @@ func (c *Client) OverrideFailedTests(
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit.Permit(), "override_failed_testing", form))
 }
 
-// TestResult is the result of a testing script on a machine or, of a script with a parameter for disks or interfaces, on
-// one of them.
+// TestResult is the result of a testing script on a machine or, of a script with a parameter for disks or interfaces,
+// on one of them.
 type TestResult struct {
 	ID int
 	// Set is the id of the set of tests that were begun with one call: see Tests.Set.
@@ -267,9 +268,9 @@ const (
 )
 
 // TestOutput returns the last lines that the script of a result wrote: at most 20, and 2 KiB, of printable characters,
-// with user names and passwords in URLs left out (GET nodes/{id}/results/{set}/ include_output). A script may write other
-// secrets: it is for people who ask for it. NotFound: MAAS has not kept the result. Unavailable: it is longer than a
-// response may be, some hundred KiB.
+// with user names and passwords in URLs left out (GET nodes/{id}/results/{set}/ include_output). A script may write
+// other secrets: it is for people who ask for it. NotFound: MAAS has not kept the result. Unavailable: it is longer
+// than a response may be, some hundred KiB.
 func (c *Client) TestOutput(ctx context.Context, systemID string, of TestResult) ([]string, error) {
 	query := url.Values{"include_output": {"true"}, "filters": {strconv.Itoa(of.ID)}}
 	call := on("nodes/{id}/results/{set}/", systemID, of.Set).query("", query)

@@ -27,7 +27,7 @@ func (m *maas) lend(t *testing.T) object {
 
 // wayBack is the operation that leads a machine from a state towards Ready; "" is to wait. It is release from any other.
 var wayBack = map[string]string{
-	"Broken": "mark_fixed", "Rescue mode": "exit_rescue_mode", "Testing": "abort", "Commissioning": "abort",
+	"Broken": "mark_fixed", "Rescue mode": "exit_rescue_mode", "Testing": "abort", "Failed testing": "override_failed_testing", "Commissioning": "abort",
 	"Releasing": "", "Disk erasing": "", "Entering rescue mode": "", "Exiting rescue mode": "",
 }
 

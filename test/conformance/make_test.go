@@ -256,6 +256,7 @@ func (m *maas) newDNSResource(t *testing.T, pairs ...string) object {
 func (m *maas) leftBehind(ctx context.Context) []string {
 	keys := map[string]string{
 		"machines/": "hostname", "zones/": "name", "resourcepools/": "name", "tags/": "name", "dnsresources/": "fqdn", "domains/": "name",
+		"scripts/": "name",
 	}
 	if m.facts.vmHosts {
 		keys["vm-hosts/"] = "name"

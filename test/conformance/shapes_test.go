@@ -89,6 +89,21 @@ var shapes = map[string]shape{
 		"ip": "s", "alloc_type": "i", "alloc_type_name": "s", "created": "s", "subnet": "o?", "owner": "o?",
 		"interface_set": "a", "resource_uri": "s",
 	},
+	"script": {
+		"id": "i", "name": "s", "title": "s", "description": "s", "tags": "a", "type": "i", "type_name": "s", "hardware_type": "i",
+		"hardware_type_name": "s", "parallel": "i", "parallel_name": "s", "results": "o", "parameters": "o", "packages": "o",
+		"timeout": "s", "destructive": "b", "for_hardware": "a", "may_reboot": "b", "recommission": "b", "history": "a",
+		"default": "b", "apply_configured_networking": "b", "resource_uri": "s",
+	},
+	"script set": {
+		"id": "i", "system_id": "s", "type": "i", "type_name": "s", "last_ping": "s?", "status": "i", "status_name": "s",
+		"started": "s?", "ended": "s?", "runtime": "s", "results": "a", "resource_uri": "s",
+	},
+	"test result": {
+		"id": "i", "created": "s", "updated": "s", "name": "s", "status": "i", "status_name": "s", "exit_status": "i?",
+		"started": "s?", "ended": "s?", "runtime": "s", "starttime": "n", "endtime": "n", "estimated_runtime": "s",
+		"parameters": "o", "script_id": "i", "script_revision_id": "i?", "suppressed": "b",
+	},
 	"boot resource": {
 		"id": "i", "type": "s", "name": "s", "architecture": "s", "subarches": "s", "resource_uri": "s",
 	},

@@ -119,7 +119,7 @@ func (s *Simulator) addResults(m *machine, set *scriptSet, sc *script, given map
 		}
 	}
 	for name := range given {
-		if _, known := sc.parameter(name); !known {
+		if !sc.has(name) {
 			errs.add("input", "Unknown parameter '%s' for %s", name, sc.name)
 		}
 	}
@@ -330,7 +330,7 @@ func (s *Simulator) AgeTests(systemID string, by time.Duration) {
 		for _, r := range set.results {
 			for _, at := range []**time.Time{&r.started, &r.ended} {
 				if *at != nil {
-					*at = new((**at).Add(-by))
+					*at = new((*at).Add(-by))
 				}
 			}
 		}
@@ -438,7 +438,7 @@ func (s *Simulator) loseTests(m *machine, left []*scriptResult) {
 		}
 		s.endTests(m, scriptTimedOut)
 		s.fail(m, "Node has not been heard from for the last 30 minutes")
-		s.switchPower(m, false, func(error) {})
+		s.shutDown(m)
 	})
 }
 
@@ -468,6 +468,26 @@ func (s *Simulator) concludeTests(m *machine, failed int) {
 		s.setStatus(m, next)
 	}
 	if !wasOn {
-		s.switchPower(m, false, func(error) {})
+		s.shutDown(m)
 	}
+}
+
+// shutDown is a machine that switches itself off, whatever becomes of it in MAAS meanwhile, unless it is switched on again.
+func (s *Simulator) shutDown(m *machine) {
+	boots := m.boots
+	s.in(s.timings.powerOff(), func() {
+		hv, name := s.behind(m)
+		off := func(err error) {
+			if err == nil && !m.gone {
+				s.switched(m, false, false)
+			}
+		}
+		switch {
+		case m.gone || m.boots != boots:
+		case hv == nil:
+			off(nil)
+		default:
+			s.onHost(hv, func() error { return hv.SetPower(name, false) }, off)
+		}
+	})
 }

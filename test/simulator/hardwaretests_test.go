@@ -234,7 +234,9 @@ func TestAnAbortedTest(t *testing.T) {
 	b.test(id).object(t)
 	b.pass(30 * time.Second)
 	b.do(post, "machines/"+id+"/", "op", "abort").object(t)
-	b.expect(id, []step{{0, "Testing", "on"}, {10 * time.Second, "Allocated", "off"}})
+	b.expect(id, []step{{9 * time.Second, "Testing", "on"}})
+	b.do(post, "machines/"+id+"/", "op", "abort").object(t) // It does not begin anew.
+	b.expect(id, []step{{time.Second, "Allocated", "off"}})
 	sets := b.results(id)
 	if diff := cmp.Diff([]string{"smartctl-validate/sda: Aborted", "smartctl-validate/sdb: Aborted"}, sets[len(sets)-1]); diff != "" {
 		t.Errorf("the results differ (-want +got):\n%s", diff)

@@ -170,6 +170,9 @@ func (s *Simulator) flip(m *machine, on bool, then func(error)) {
 		then(fmt.Errorf("%s", text))
 		return
 	}
+	if on {
+		m.boots++
+	}
 	hv, name := s.behind(m)
 	if hv == nil {
 		m.running = on

@@ -127,7 +127,7 @@ func parametersOf(scripts []*script, values map[string]string) map[*script]map[s
 			}
 		}
 		for _, sc := range scripts {
-			if _, has := sc.parameter(field); has && !isForOne && values[sc.name+"_"+field] == "" {
+			if sc.has(field) && !isForOne && values[sc.name+"_"+field] == "" {
 				give(sc, field, value)
 			}
 		}
@@ -139,8 +139,7 @@ func parametersOf(scripts []*script, values map[string]string) map[*script]map[s
 func (rq *request) checkTests(m *machine, w wantedTests) error {
 	isDestructive := func(sc *script) bool { return sc.destructive }
 	needsInterface := func(sc *script) bool {
-		_, asks := sc.parameter(interfaceParameter.name)
-		return asks && !slices.ContainsFunc(m.ifaces, m.isConfigured)
+		return sc.has(interfaceParameter.name) && !slices.ContainsFunc(m.ifaces, m.isConfigured)
 	}
 	switch {
 	case m.powerType == "":

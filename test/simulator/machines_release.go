@@ -175,6 +175,9 @@ func (rq *request) abort() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.epoch > 0 && m.aborting == m.epoch {
+		return rq.renderMachine(m), nil // It is being switched off.
+	}
 	switch m.status {
 	case statusDeploying:
 		rq.stopAnd(m, func() { rq.setStatus(m, statusAllocated) })
@@ -200,6 +203,7 @@ func (rq *request) abort() (any, error) {
 // stopAnd switches the machine off, whatever its operation, and then calls then.
 func (s *Simulator) stopAnd(m *machine, then func()) {
 	m.epoch++
+	m.aborting = m.epoch
 	s.switchPower(m, false, func(err error) {
 		if err != nil {
 			s.fail(m, fmt.Sprintf("Power off for the node failed: %v", err))

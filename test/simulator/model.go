@@ -295,6 +295,8 @@ type machine struct {
 	system   []byte                 // the user data with which its system was deployed; MAAS may have forgotten it
 	erased   string                 // how its disks were erased since an image was written to them, or ""
 	epoch    int                    // incremented by each new operation; a timer of an older epoch does nothing
+	aborting int                    // the epoch in which its operation is aborted, or 0
+	boots    int                    // how often it was switched on
 	failing  map[string]string      // operations that must fail next, with MAAS's message
 	outcomes map[string]TestOutcome // how testing scripts end on it, by their names
 	gone     bool

@@ -72,12 +72,9 @@ func (sc *script) isCalled(name string) bool {
 	return sc.name == name || slices.Contains(sc.tags, name)
 }
 
-func (sc *script) parameter(name string) (scriptParameter, bool) {
-	i := slices.IndexFunc(sc.parameters, func(p scriptParameter) bool { return p.name == name })
-	if i < 0 {
-		return scriptParameter{}, false
-	}
-	return sc.parameters[i], true
+// has reports whether the script has a parameter.
+func (sc *script) has(name string) bool {
+	return slices.ContainsFunc(sc.parameters, func(p scriptParameter) bool { return p.name == name })
 }
 
 // fits reports whether a machine has the hardware that a script is for. What MAAS knows by modaliases no machine has here.
