@@ -352,3 +352,21 @@ func TestScriptsOfMAAS(t *testing.T) {
 		t.Errorf("results of a script that is gone: %v", sets)
 	}
 }
+
+// A machine switches itself off after its tests, whatever MAAS does with it meanwhile, unless that switches it on.
+func TestAMachineSwitchesItselfOffAfterItsTests(t *testing.T) {
+	for op, want := range map[string]bool{"deploy": true, "release": false} {
+		t.Run(op, func(t *testing.T) {
+			b := newBedWith(t, strings.Replace(testsRegion, "power_on: 20s", "power_on: 5s", 1), Options{Seed: 1})
+			id := b.named("small").SystemID
+			b.do(post, "machines/", "op", "allocate", "system_id", id).object(t)
+			b.test(id).object(t)
+			b.expect(id, []step{{35 * time.Second, "Allocated", "on"}})
+			b.do(post, "machines/"+id+"/", "op", op).object(t)
+			b.pass(7 * time.Minute)
+			if m, _ := b.Machine(id); m.Running != want || (m.Status == "Deployed") != want {
+				t.Errorf("%s, running %v", m.Status, m.Running)
+			}
+		})
+	}
+}
