@@ -334,7 +334,7 @@ const (
 
 	// TestingFailedReason: the machine failed MAAS's hardware tests.
 	//   - Provider: after the first deployment: waits for a person. So does the deletion, because a release would give
-	//     the machine to others.
+	//     the machine to others. A machine that failed [`spec.checks`](hardware-checks.md) is released, in quarantine.
 	//   - You: read the results in MAAS, and override them there (the machine, and a deletion, go on), or repair the
 	//     machine.
 	TestingFailedReason = "TestingFailed"

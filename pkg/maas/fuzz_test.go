@@ -152,7 +152,7 @@ var fuzzCalls = []func(context.Context, *Client) (any, error){
 		return value(c.StartTests(ctx, Unrecorded("a test"), "abc123", TestParams{Scripts: []string{"x"}}))
 	},
 	func(ctx context.Context, c *Client) (any, error) {
-		return value(c.OverrideFailedTests(ctx, UnrecordedRelease("a test"), "abc123", ""))
+		return value(c.MarkMachineBroken(ctx, Unrecorded("a test"), "abc123", ""))
 	},
 	func(ctx context.Context, c *Client) (any, error) { return value(c.TestResults(ctx, "abc123")) },
 	func(ctx context.Context, c *Client) (any, error) {

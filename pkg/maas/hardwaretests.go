@@ -142,17 +142,13 @@ func (c *Client) StartTests(ctx context.Context, permit Permit, systemID string,
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "test", form).slowly())
 }
 
-// OverrideFailedTests ends StatusFailedTesting (POST machines/{id}/ op=override_failed_testing, for administrators):
-// the machine is StatusDeployed if something is deployed, and otherwise StatusReady and nobody's, also if it was
-// acquired. It is not released by that: MAAS still lists it for the agent name, until it is acquired the next time, and
-// it keeps its annotations. Its results stay failed. Conflict: it is in another state.
-//
-// MAAS refuses to release such a machine. It releases one that its owner has marked broken before.
-func (c *Client) OverrideFailedTests(
-	ctx context.Context, permit ReleasePermit, systemID, comment string,
-) (*Machine, error) {
+// MarkMachineBroken takes a machine out of use (POST machines/{id}/ op=mark_broken, for its owner). MAAS refuses to
+// release one that is StatusFailedTesting; such a one stays its owner's, who may release it when it is broken.
+// (op=override_failed_testing would make it StatusReady and nobody's, with the agent name and the annotations that it
+// had.)
+func (c *Client) MarkMachineBroken(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := formOf("comment", comment)
-	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit.Permit(), "override_failed_testing", form))
+	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "mark_broken", form))
 }
 
 // TestResult is the result of a testing script on a machine or, of a script with a parameter for disks or interfaces,

@@ -473,13 +473,6 @@ func (c *Client) ExitRescueMode(ctx context.Context, permit Permit, systemID str
 	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "exit_rescue_mode", nil).slowly())
 }
 
-// MarkMachineBroken takes a machine out of use (POST machines/{id}/ op=mark_broken). One that failed its tests stays its
-// owner's, who may release it then.
-func (c *Client) MarkMachineBroken(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
-	form := formOf("comment", comment)
-	return askFor[Machine](ctx, c, on("machines/{id}/", systemID).post(permit, "mark_broken", form))
-}
-
 // PowerOffMachine switches a machine off (POST machines/{id}/ op=power_off); the power state follows later.
 func (c *Client) PowerOffMachine(ctx context.Context, permit Permit, systemID, comment string) (*Machine, error) {
 	form := formOf("comment", comment)

@@ -120,9 +120,9 @@ var requests = map[string]struct {
 	"test as after commissioning": {func(ctx context.Context, c *Client) error {
 		return failed(c.StartTests(ctx, unrecorded, "abc", TestParams{}))
 	}, "POST machines/abc/?op=test", ""},
-	"override failed tests": {func(ctx context.Context, c *Client) error {
-		return failed(c.OverrideFailedTests(ctx, UnrecordedRelease("a test"), "abc", "why"))
-	}, "POST machines/abc/?op=override_failed_testing", "comment=why"},
+	"mark broken": {func(ctx context.Context, c *Client) error {
+		return failed(c.MarkMachineBroken(ctx, Unrecorded("a test"), "abc", "why"))
+	}, "POST machines/abc/?op=mark_broken", "comment=why"},
 	"test results": {func(ctx context.Context, c *Client) error {
 		return failed(c.TestResults(ctx, "abc"))
 	}, "GET nodes/abc/results/?type=testing", ""},

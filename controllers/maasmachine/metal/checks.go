@@ -58,11 +58,11 @@ func (s *Steps) UnderTest(ctx context.Context, l *life.Life) (life.Outcome, erro
 	case l.MAAS.Status == maas.StatusTesting:
 		return s.awaitTests(ctx, l, tests)
 	case l.MAAS.Status == maas.StatusFailedTesting:
-		proof, err := s.proof(ctx, l, tests)
+		verdict, err := s.verdict(ctx, l, tests)
 		if err != nil {
 			return life.Proceed, err
 		}
-		return s.fail(ctx, l, tests, proof.Bad)
+		return s.fail(ctx, l, tests, verdict.Bad)
 	}
 	return life.Proceed, nil
 }
@@ -73,29 +73,29 @@ func (s *Steps) Checks(ctx context.Context, l *life.Life) (life.Outcome, error) 
 		return life.Proceed, nil
 	}
 	tests := l.Record.TestsOf(l.MAAS.SystemID)
-	proof, err := s.proof(ctx, l, tests)
+	verdict, err := s.verdict(ctx, l, tests)
 	switch {
 	case err != nil:
 		return life.Proceed, err
-	case proof.Passed():
-		return s.passed(l, tests, proof), nil
-	case proof.UnderWay && s.timeLeft(l, tests) > 0: // What is known of the machine is older than its tests.
+	case verdict.Passed():
+		return s.passed(l, tests, verdict), nil
+	case verdict.UnderWay && s.timeLeft(l, tests) > 0: // What is known of the machine is older than its tests.
 		return s.running(l, report.UnknownRetry, "machine %s is being tested", l.MAAS), nil
-	case proof.UnderWay, proof.Bad != nil:
-		return s.fail(ctx, l, tests, proof.Bad)
+	case verdict.UnderWay, verdict.Bad != nil:
+		return s.fail(ctx, l, tests, verdict.Bad)
 	}
 	return s.startTests(ctx, l)
 }
 
-// proof reads from MAAS what the machine has passed.
-func (s *Steps) proof(ctx context.Context, l *life.Life, tests *record.Tests) (machine.Proof, error) {
+// verdict reads from MAAS what the machine has passed.
+func (s *Steps) verdict(ctx context.Context, l *life.Life, tests *record.Tests) (machine.Verdict, error) {
 	checks, err := l.Machines.Checks(ctx, l.MaasMachine.Spec.Checks.Scripts)
 	if err != nil {
-		return machine.Proof{}, err
+		return machine.Verdict{}, err
 	}
 	results, err := l.Inventory.Client().TestResults(ctx, l.MAAS.SystemID)
 	if err != nil {
-		return machine.Proof{}, fmt.Errorf("reading the test results of machine %s: %w", l.MAAS, err)
+		return machine.Verdict{}, fmt.Errorf("reading the test results of machine %s: %w", l.MAAS, err)
 	}
 	after, validFor := math.MaxInt, time.Duration(l.MaasMachine.Spec.Checks.ValidForSeconds)*time.Second
 	if tests != nil {
@@ -105,17 +105,17 @@ func (s *Steps) proof(ctx context.Context, l *life.Life, tests *record.Tests) (m
 }
 
 // passed goes on with a machine that has passed, once it is off after its tests.
-func (s *Steps) passed(l *life.Life, tests *record.Tests, proof machine.Proof) life.Outcome {
+func (s *Steps) passed(l *life.Life, tests *record.Tests, verdict machine.Verdict) life.Outcome {
 	if tests != nil {
 		tests.Over = true
 	}
 	message := fmt.Sprintf("machine %s has passed %s", l.MAAS, scripts(l))
-	if !proof.Since.IsZero() {
-		message += " since " + life.Timestamp(proof.Since)
+	if !verdict.Since.IsZero() {
+		message += " since " + life.Timestamp(verdict.Since)
 	}
 	conditions.Set(l.MaasMachine, metav1.Condition{Type: infrav1.HardwareProvenCondition, Status: metav1.ConditionTrue,
 		Reason: infrav1.ChecksPassedReason, Message: message + "; see " + l.Machines.TestsPage(l.MAAS.SystemID)})
-	left := switchedOffWithin - s.Clock.Since(proof.Until)
+	left := switchedOffWithin - s.Clock.Since(verdict.Until)
 	if tests == nil || l.MAAS.PowerState != maas.PowerOn || l.MAAS.IsSwitchedByHand() || left <= 0 {
 		return life.Proceed
 	}

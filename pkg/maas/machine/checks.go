@@ -50,8 +50,8 @@ func (s *Service) Checks(ctx context.Context, named []string) ([]Check, error) {
 	return all, nil
 }
 
-// Proof is what MAAS's results say of checks.
-type Proof struct {
+// Verdict is what MAAS's results say of checks.
+type Verdict struct {
 	// Bad is a check that the machine did not pass when it was last tested; nil if there is none that counts.
 	Bad *maas.TestResult
 	// UnderWay: a check has not ended.
@@ -64,14 +64,14 @@ type Proof struct {
 }
 
 // Passed reports whether the machine has passed all checks.
-func (p Proof) Passed() bool { return p.found && p.Bad == nil && !p.UnderWay && len(p.Lacking) == 0 }
+func (v Verdict) Passed() bool { return v.found && v.Bad == nil && !v.UnderWay && len(v.Lacking) == 0 }
 
 // Judge returns what results of a machine, the newest first, say of checks. For each script its last set of results
 // counts, if that is later than a set (after), or, as long as it is good, if it ended within a time before now. There
 // may be results for several disks. What there was nothing to test for is as good as passed, and so is what a person
 // has suppressed in MAAS; what is degraded is not.
-func Judge(results []maas.TestResult, checks []Check, after int, validFor time.Duration, now time.Time) Proof {
-	p := Proof{}
+func Judge(results []maas.TestResult, checks []Check, after int, validFor time.Duration, now time.Time) Verdict {
+	v := Verdict{}
 	for _, check := range checks {
 		last := lastOf(results, check.Script)
 		isNew := len(last) > 0 && last[0].Set > after
@@ -79,10 +79,10 @@ func Judge(results []maas.TestResult, checks []Check, after int, validFor time.D
 		for i, r := range last {
 			switch {
 			case r.Status.UnderWay():
-				p.UnderWay, counts = p.UnderWay || isNew, counts && isNew
+				v.UnderWay, counts = v.UnderWay || isNew, counts && isNew
 			case !isGood(r):
-				if counts = counts && isNew; isNew && p.Bad == nil {
-					p.Bad = &last[i]
+				if counts = counts && isNew; isNew && v.Bad == nil {
+					v.Bad = &last[i]
 				}
 			case !isNew && (r.Ended == nil || now.Sub(*r.Ended) >= validFor):
 				counts = false
@@ -90,25 +90,25 @@ func Judge(results []maas.TestResult, checks []Check, after int, validFor time.D
 		}
 		switch {
 		case counts:
-			p.count(last)
+			v.count(last)
 		case len(last) > 0 || !check.MayLack:
-			p.Lacking = append(p.Lacking, check.Script)
+			v.Lacking = append(v.Lacking, check.Script)
 		}
 	}
-	return p
+	return v
 }
 
-func (p *Proof) count(results []maas.TestResult) {
-	p.found = true
+func (v *Verdict) count(results []maas.TestResult) {
+	v.found = true
 	for _, r := range results {
 		if r.Ended == nil {
 			continue
 		}
-		if p.Since.IsZero() || r.Ended.Before(p.Since) {
-			p.Since = *r.Ended
+		if v.Since.IsZero() || r.Ended.Before(v.Since) {
+			v.Since = *r.Ended
 		}
-		if r.Ended.After(p.Until) {
-			p.Until = *r.Ended
+		if r.Ended.After(v.Until) {
+			v.Until = *r.Ended
 		}
 	}
 }

@@ -20,6 +20,9 @@ func TestNotes(t *testing.T) {
 		"Quarantined since=2026-11-23T14:00:00Z until=2026-11-23T14:10:00Z failures=1 by=uid why=it failed": {
 			Since: now, Until: now.Add(10 * time.Minute), Failures: 1, By: "uid", Why: "it failed",
 		},
+		"Quarantined since=2026-11-23T14:00:00Z failures=1 by=uid checks=metal set=12 why=memtester failed": {
+			Since: now, Failures: 1, By: "uid", Checks: "metal", Set: 12, Why: "memtester failed",
+		},
 		"Quarantined since=2026-11-23T14:00:00Z why=until=never, says why=Ann": {Since: now, Why: "until=never, says why=Ann"},
 	} {
 		if got := Parse(comment); !cmp.Equal(want, got) {

@@ -36,7 +36,6 @@ var calls = []call{
 	{"", "machines/{id}/", "set_storage_layout", editInPool, []Use{Storage}},
 	{"", "machines/{id}/", "restore_storage_configuration", editInPool, []Use{Storage}},
 	{"", "machines/{id}/", "test", editInPool, []Use{HardwareTests}},
-	{"", "machines/{id}/", "override_failed_testing", editInPool, []Use{HardwareTests}},
 	{"", "nodes/{id}/interfaces/", "create_bridge", editInPool, []Use{HostBridge, Interfaces}},
 	{"", "nodes/{id}/interfaces/", "create_", editInPool, []Use{Interfaces}},
 	{"", "nodes/{id}/interfaces/*", "", editInPool, []Use{StaticAddresses, Interfaces}},
