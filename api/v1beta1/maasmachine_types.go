@@ -496,8 +496,8 @@ type CheckParameter string
 
 // MachineChecks are tests of MAAS that a bare-metal machine must have passed before it is deployed.
 type MachineChecks struct {
-	// scripts are names or tags of testing scripts in MAAS. A machine must have passed all of them. Scripts that MAAS calls
-	// destructive erase its disks.
+	// scripts are names or tags of testing scripts in MAAS. A machine must have passed all of them. Scripts that MAAS
+	// calls destructive erase its disks.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

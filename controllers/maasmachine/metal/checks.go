@@ -200,8 +200,8 @@ func (s *Steps) failed(ctx context.Context, l *life.Life, tests *record.Tests) (
 	return out.Within(report.MendRetry), nil
 }
 
-// startTests starts the tests, if fewer machines of the template are tested than may be. The turn is of this process, and
-// the records are read as they are now: they are written before the call.
+// startTests starts the tests, if fewer machines of the template are tested than may be. The turn is of this process,
+// and the records are read as they are now: they are written before the call.
 func (s *Steps) startTests(ctx context.Context, l *life.Life) (life.Outcome, error) {
 	if err := s.tooManyFailed(ctx, l); err != nil {
 		report.SetUnknown(l.MaasMachine, infrav1.HardwareProvenCondition, infrav1.TooManyFailedReason, err.Error())
