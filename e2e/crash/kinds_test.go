@@ -68,7 +68,7 @@ var (
 	shapedBareMetal = &kind{
 		name: "bare metal with storage, checks and interfaces", worker: true,
 		machine: "image: u-2204-k8s-1.35, minCPU: 2, minMemory: 4096, resourcePool: capi, storage: {layout: lvm, rootDisk: {minSize: 1}}, " +
-			"checks: {scripts: [memtester]}, interfaces: [{name: bond0, type: bond, parents: [enp1s0], linkMode: auto}]",
+			"checks: {scripts: [smartctl-validate]}, interfaces: [{name: bond0, type: bond, parents: [enp1s0], linkMode: auto}]",
 		calls: []string{
 			"allocate", "set_storage_layout", "test", "create_bond", "deploy", "update_nodes", "release", "DELETE nodes/{id}/interfaces/{iface}/",
 			"restore_storage_configuration",
