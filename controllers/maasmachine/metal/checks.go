@@ -168,12 +168,16 @@ func (s *Steps) fail(
 	if bad.ExitStatus != nil {
 		tests.Failed += fmt.Sprintf(", exit status %d", *bad.ExitStatus)
 	}
-	s.notProven(l, tests, l.Machines.LastLines(ctx, l.MAAS.SystemID, *bad))
 	return s.failed(ctx, l, tests)
 }
 
-// notProven reports that the machine failed, with the last lines of what says so.
-func (s *Steps) notProven(l *life.Life, tests *record.Tests, lines string) {
+// notProven reports that the machine failed, with the last lines of what says so. The record is stored before the
+// status, which may not be: so they are read here.
+func (s *Steps) notProven(ctx context.Context, l *life.Life, tests *record.Tests) {
+	lines := ""
+	if verdict, err := s.verdict(ctx, l, tests); err == nil && verdict.Bad != nil {
+		lines = l.Machines.LastLines(ctx, l.MAAS.SystemID, *verdict.Bad)
+	}
 	if lines != "" {
 		lines = "; its last lines: " + lines
 	}
@@ -185,7 +189,7 @@ func (s *Steps) notProven(l *life.Life, tests *record.Tests, lines string) {
 // does is aborted after that.
 func (s *Steps) failed(ctx context.Context, l *life.Life, tests *record.Tests) (life.Outcome, error) {
 	if !conditions.IsFalse(l.MaasMachine, infrav1.HardwareProvenCondition) {
-		s.notProven(l, tests, "")
+		s.notProven(ctx, l, tests)
 	}
 	out, err := s.ReportFailure(ctx, l, states.ChecksFailed(l.MAAS, tests.Failed))
 	if err != nil || l.MAAS.Status != maas.StatusTesting || l.Record.Quarantine == "" {
