@@ -235,6 +235,7 @@ func (s *Steps) startTests(ctx context.Context, l *life.Life) (life.Outcome, err
 	before, asked := l.Record.Tests, false
 	l.Record.Tests = &record.Tests{SystemID: l.MAAS.SystemID, Since: metav1.NewTime(s.Clock.Now()).Rfc3339Copy(),
 		After: l.MAAS.Tests.Set}
+	l.Record.Quarantine = "" // An earlier one was for another failure, and may end.
 	err = s.Change(ctx, l, record.Test, func(ctx context.Context, permit maas.Permit) error {
 		asked = true
 		return l.Machines.Test(ctx, permit, l.MAAS, maas.TestParams{Scripts: spec.Scripts, Parameters: parameters})

@@ -56,8 +56,15 @@ type Verdict struct {
 	Bad *maas.TestResult
 	// UnderWay: a check has not ended.
 	UnderWay bool
+	// NotBegun: MAAS gave up each test that is later than after, and none of them was started: it did not switch the
+	// machine on, or somebody aborted them before. On a machine that is StatusAllocated they say nothing of the hardware.
+	// Bad is nil then. (MAAS leaves one that it switched on, and that did not boot, StatusFailedTesting.)
+	NotBegun bool
 	// Lacking are checks without a result that counts.
 	Lacking []string
+	// Tested: there are tests that are later than after, and all have ended. What is Lacking then was not run although it
+	// was asked for, or it is wanted only since: the same is tested at most once more.
+	Tested bool
 	// Since is when the first of the results ended that count, and Until when the last did; zero if MAAS does not say.
 	Since, Until time.Time
 	found        bool
