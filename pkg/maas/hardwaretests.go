@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -160,8 +161,9 @@ type TestResult struct {
 	// Name is the script's.
 	Name   string
 	Status TestStatus
-	// Device is the name of the disk or of the interface, or "".
-	Device string
+	// Device is the name of the disk or of the interface, or "", and DeviceID its id in MAAS, or 0.
+	Device   string
+	DeviceID int
 	// Started and Ended are by MAAS's clock, in seconds; nil if it did not start, or not end. Of a test that MAAS gave up
 	// it does not say when: aborted, or failed with its machine.
 	Started, Ended *time.Time
@@ -169,6 +171,36 @@ type TestResult struct {
 	ExitStatus *int
 	// Suppressed: a user said in MAAS that the failure does not matter.
 	Suppressed bool
+}
+
+// IsGood reports whether the test ended and found nothing bad: also if there was nothing to test, or a user has suppressed
+// what it found. What is degraded is not good.
+func (r TestResult) IsGood() bool {
+	return r.Status == TestsPassed || r.Status == TestsSkipped || (r.Suppressed && !r.Status.UnderWay())
+}
+
+// LastResults returns the last of results for each script and device. A set may be about some devices of a machine only.
+func LastResults(results []TestResult) (last []TestResult) {
+	type subject struct {
+		script, device string
+		id             int
+	}
+	of := func(r TestResult) subject {
+		if r.DeviceID != 0 {
+			return subject{script: r.Name, id: r.DeviceID}
+		}
+		return subject{script: r.Name, device: r.Device}
+	}
+	sets := map[subject]int{}
+	for _, r := range results {
+		sets[of(r)] = max(sets[of(r)], r.Set)
+	}
+	for _, r := range results {
+		if r.Set == sets[of(r)] {
+			last = append(last, r)
+		}
+	}
+	return last
 }
 
 // TestResults returns the results of a machine's tests, the newest first (GET nodes/{id}/results/ type=testing). MAAS
@@ -210,8 +242,8 @@ type testResult struct {
 
 func (r testResult) in(set int) TestResult {
 	return TestResult{
-		ID: r.ID, Set: set, Name: r.Name, Status: r.Status, Device: r.Parameters.name, Started: r.Started.Time,
-		Ended: r.Ended.Time, ExitStatus: r.ExitStatus, Suppressed: r.Suppressed,
+		ID: r.ID, Set: set, Name: r.Name, Status: r.Status, Device: r.Parameters.name, DeviceID: r.Parameters.id,
+		Started: r.Started.Time, Ended: r.Ended.Time, ExitStatus: r.ExitStatus, Suppressed: r.Suppressed,
 	}
 }
 
@@ -232,24 +264,30 @@ func (t *mailTime) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// testedDevices is what is read of a result's parameters. The others are anybody's, and may be secret: MAAS hides only
-// those that the script calls passwords.
-type testedDevices struct{ name string }
+// testedDevices is what is read of a result's parameters: the disk or the interface. The others are anybody's, and may be
+// secret: MAAS hides only those that the script calls passwords.
+type testedDevices struct {
+	name string
+	id   int
+}
 
-// UnmarshalJSON reads the name of the disk or of the interface, if there is one.
+// UnmarshalJSON reads the name and the id of the first disk or interface, if there is one.
 func (d *testedDevices) UnmarshalJSON(raw []byte) error {
 	var parameters map[string]struct {
 		Type  string          `json:"type"`
 		Value json.RawMessage `json:"value"`
 	}
-	_ = json.Unmarshal(raw, &parameters) // It is for people only.
-	for _, one := range parameters {
+	_ = json.Unmarshal(raw, &parameters) // Anything may be there.
+	for _, parameter := range slices.Sorted(maps.Keys(parameters)) {
 		var device struct {
+			ID   int    `json:"id"`
 			Name string `json:"name"`
 		}
+		one := parameters[parameter]
 		isDevice := one.Type == "storage" || one.Type == "interface"
 		if isDevice && json.Unmarshal(one.Value, &device) == nil { // It is a word while the device is not known.
-			d.name = cmp.Or(d.name, device.Name)
+			d.name, d.id = device.Name, device.ID
+			break
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ const twoSets = `[
 {"id": 21, "type": 2, "status": 3, "results": [
   {"id": 342, "name": "smartctl-validate", "status": 3, "status_name": "Failed", "exit_status": 1, "suppressed": true,
    "started": "Thu, 06 Dec 2018 20:41:55 -0000", "ended": "Thu, 06 Dec 2018 20:42:05 +0000", "runtime": "0:00:10",
-   "parameters": {"storage": {"type": "storage", "argument_format": "{path}", "value": {"name": "sdb", "serial": "7"}}}},
+   "parameters": {"storage": {"type": "storage", "argument_format": "{path}", "value": {"id": 17, "name": "sdb", "serial": "7"}}}},
   {"id": 341, "name": "smartctl-validate", "status": 2, "exit_status": 0, "suppressed": false, "started": null, "ended": null,
    "parameters": {"storage": {"type": "storage", "value": "all"}, "runtime": {"type": "runtime", "value": 5}}}]},
 {"id": 30, "type": 2, "status": 0, "results": [
@@ -36,11 +36,24 @@ func TestResultsAreTheNewestFirst(t *testing.T) {
 	ended := began.Add(10 * time.Second)
 	want := []TestResult{
 		{ID: 400, Set: 30, Name: "memtester", Status: TestsPending},
-		{ID: 342, Set: 21, Name: "smartctl-validate", Status: TestsFailed, Device: "sdb", Started: &began, Ended: &ended, ExitStatus: &failed, Suppressed: true},
+		{ID: 342, Set: 21, Name: "smartctl-validate", Status: TestsFailed, Device: "sdb", DeviceID: 17, Started: &began, Ended: &ended, ExitStatus: &failed, Suppressed: true},
 		{ID: 341, Set: 21, Name: "smartctl-validate", Status: TestsPassed, ExitStatus: &passed},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the results differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheLastResultOfEachDeviceCounts(t *testing.T) {
+	of := func(set int, name, device string, id int) TestResult {
+		return TestResult{Set: set, Name: name, Device: device, DeviceID: id}
+	}
+	results := []TestResult{
+		of(9, "fio", "sda", 1), of(9, "memtester", "", 0), of(8, "fio", "sdb", 1), of(8, "fio", "sdb", 2), of(7, "fio", "sdc", 0), of(7, "memtester", "", 0), of(6, "fio", "sdc", 0),
+	}
+	want := []TestResult{results[0], results[1], results[3], results[4]}
+	if diff := cmp.Diff(want, LastResults(results)); diff != "" {
+		t.Errorf("the last results differ (-want +got):\n%s", diff)
 	}
 }
 

@@ -73,32 +73,38 @@ type Verdict struct {
 // Passed reports whether the machine has passed all checks.
 func (v Verdict) Passed() bool { return v.found && v.Bad == nil && !v.UnderWay && len(v.Lacking) == 0 }
 
-// Judge returns what results of a machine, the newest first, say of checks. For each script its last set of results
-// counts, if that is later than a set (after), or, as long as it is good, if it ended within a time before now. There
-// may be results for several disks. What there was nothing to test for is as good as passed, and so is what a person
-// has suppressed in MAAS; what is degraded is not.
+// Judge returns what results of a machine, the newest first, say of checks. A script's results of sets that are later
+// than a set (after) count; if there are none, its earlier ones do as long as all are good and ended within a time before
+// now. Of each disk or interface the last one counts. What there was nothing to test for is as good as passed, and so is
+// what a person has suppressed in MAAS; what is degraded is not. A set that was not begun is none.
 func Judge(results []maas.TestResult, checks []Check, after int, validFor time.Duration, now time.Time) Verdict {
-	v := Verdict{}
+	isNew := func(r maas.TestResult) bool { return r.Set > after }
+	asked := slices.ContainsFunc(results, isNew)
+	results = begun(results)
+	fresh := list.Where(results, isNew)
+	isBegun := len(fresh) > 0
+	v := Verdict{NotBegun: asked && !isBegun, Tested: isBegun && !slices.ContainsFunc(fresh, isUnderWay)}
 	for _, check := range checks {
-		last := lastOf(results, check.Script)
-		isNew := len(last) > 0 && last[0].Set > after
+		last, areNew := lastOf(results, check.Script, isNew)
 		counts := len(last) > 0
 		for i, r := range last {
 			switch {
 			case r.Status.UnderWay():
-				v.UnderWay, counts = v.UnderWay || isNew, counts && isNew
-			case !isGood(r):
-				if counts = counts && isNew; isNew && v.Bad == nil {
+				v.UnderWay, counts = v.UnderWay || areNew, counts && areNew
+			case !r.IsGood():
+				if counts = counts && areNew; areNew && v.Bad == nil {
 					v.Bad = &last[i]
 				}
-			case !isNew && (r.Ended == nil || now.Sub(*r.Ended) >= validFor):
+			case !areNew && (r.Ended == nil || now.Sub(*r.Ended) >= validFor):
 				counts = false
 			}
 		}
+		// What MAAS has left out of a later set has no hardware any more, whatever it was before.
+		isMissing := check.MayLack && (len(last) == 0 || isBegun)
 		switch {
 		case counts:
 			v.count(last)
-		case len(last) > 0 || !check.MayLack:
+		case !isMissing:
 			v.Lacking = append(v.Lacking, check.Script)
 		}
 	}
@@ -120,19 +126,26 @@ func (v *Verdict) count(results []maas.TestResult) {
 	}
 }
 
-// lastOf returns the results of a script in its last set.
-func lastOf(results []maas.TestResult, script string) []maas.TestResult {
-	of := list.Where(results, func(r maas.TestResult) bool { return r.Name == script })
-	last := 0
-	for _, r := range of {
-		last = max(last, r.Set)
+// begun returns the results of sets of which a test was started, or still may be.
+func begun(results []maas.TestResult) []maas.TestResult {
+	sets := map[int]bool{}
+	for _, r := range results {
+		sets[r.Set] = sets[r.Set] || r.Started != nil || r.Status != maas.TestsAborted
 	}
-	return list.Where(of, func(r maas.TestResult) bool { return r.Set == last })
+	return list.Where(results, func(r maas.TestResult) bool { return sets[r.Set] })
 }
 
-func isGood(r maas.TestResult) bool {
-	return r.Status == maas.TestsPassed || r.Status == maas.TestsSkipped || (r.Suppressed && !r.Status.UnderWay())
+// lastOf returns the last results of a script, one for each of its devices: of new sets, if there are any.
+func lastOf(results []maas.TestResult, script string, isNew func(maas.TestResult) bool) (last []maas.TestResult, areNew bool) {
+	of := list.Where(results, func(r maas.TestResult) bool { return r.Name == script })
+	fresh := list.Where(of, isNew)
+	if len(fresh) > 0 {
+		return maas.LastResults(fresh), true
+	}
+	return maas.LastResults(of), false
 }
+
+func isUnderWay(r maas.TestResult) bool { return r.Status.UnderWay() }
 
 // TestsPage is where MAAS shows the tests of a machine to people.
 func (s *Service) TestsPage(systemID string) string {
