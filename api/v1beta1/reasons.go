@@ -711,7 +711,7 @@ const (
 	// ChecksFailedReason: the machine failed a script of [`spec.checks`](hardware-checks.md), or the scripts did not end
 	// in time. The message has the script, its result, MAAS's page of it and its last lines.
 	//   - Provider: never deploys the machine. It is in [quarantine](machine-states.md#quarantine) until a person lifts
-	//     it, or MAAS has tested it again and it passed. It goes back to the pool when the Machine is deleted.
+	//     it, or later tests in MAAS have passed what it had not. It goes back to the pool when the Machine is deleted.
 	//   - You: delete the Machine, or let a [MachineHealthCheck](hardware-checks.md#another-server-is-taken) do it: the
 	//     next one gets another server. Repair this one.
 	ChecksFailedReason = "ChecksFailed"

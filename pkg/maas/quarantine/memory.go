@@ -21,6 +21,13 @@ func (s *Service) Remember(m *maas.Machine, c Cause) {
 	s.failed[m.SystemID] = Machine{m, after(s.failed[m.SystemID].Note, c, now)}
 }
 
+// forgive ends what Remember began for a machine.
+func (s *Service) forgive(systemID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failed, systemID)
+}
+
 // BackInPool lets the pause of a machine begin that is remembered. MAAS shows it in the pool.
 func (s *Service) BackInPool(m *maas.Machine) {
 	now := s.Now()

@@ -57,3 +57,13 @@ func TestWhatIsRememberedIsForgivenWhenItIsDeployed(t *testing.T) {
 		t.Error("it is left alone still")
 	}
 }
+
+// A person lifts in MAAS what MAAS knows.
+func TestWhatIsRememberedIsForgottenWhenMAASKnowsIt(t *testing.T) {
+	b := newBed(t)
+	s, cause := b.manager(adminKey), Cause{By: "m1", Checks: "metal", Set: 3}
+	s.Remember(&maas.Machine{SystemID: b.a}, cause)
+	if _, err := s.Put(t.Context(), aTest, b.a, cause); err != nil || len(s.Remembered()) != 0 {
+		t.Errorf("%v; remembered are %+v", err, s.Remembered())
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
@@ -64,7 +65,7 @@ type Note struct {
 	// By is who had the machine, by its mark: see ownership.AgentName. It has no spaces.
 	By string
 	// Checks is the template whose checks the machine failed, and Set the set of test results that had them; "" if it was
-	// something else. A manager lifts it when a later set shows that the machine passed.
+	// something else. A manager lifts it when later sets show that the machine passed all that it had not passed then.
 	Checks string
 	Set    int
 	// Why is one line for people.
@@ -151,7 +152,9 @@ func parseTime(value string) time.Time {
 
 // after returns the note for a failure, given the machine's last note; the zero Note is none.
 func after(last Note, c Cause, now time.Time) Note {
-	if last.By == c.By && !last.isOver(now) && (last.Pause > 0 || (c.Checks != "" && last.Checks == c.Checks)) {
+	isSame := last.By == c.By && last.Checks == c.Checks && (last.Pause > 0 || last.Checks != "")
+	isWorse := last.Checks != "" && c.Checks == "" // It has no end.
+	if (isSame || isWorse) && !last.isOver(now) {
 		return last
 	}
 	failures := 1
@@ -185,17 +188,26 @@ func (n Note) isForgotten(now time.Time) bool {
 	return now.Sub(end) > Limits.Remembered
 }
 
-// hasPassed reports whether a machine that failed its checks has passed what it was tested with later. What was aborted
-// does not count in MAAS, so only another set of tests says so.
-func (n Note) hasPassed(m *maas.Machine) bool {
+// mayHavePassed reports whether a machine that failed its checks may have passed them later: MAAS counts no result as bad.
+// But it leaves out those that were aborted.
+func (n Note) mayHavePassed(m *maas.Machine) bool {
 	return n.Checks != "" && m.Tests.Set > n.Set && m.Tests.All == maas.TestsPassed && isInPool(m)
+}
+
+// isPassed reports whether a machine that failed its checks has passed later, by its test results: each script of the
+// set that it failed, on each device, when it was run the last time.
+func (n Note) isPassed(results []maas.TestResult) bool {
+	since := list.Where(results, func(r maas.TestResult) bool { return r.Set >= n.Set })
+	isLater := func(r maas.TestResult) bool { return r.Set > n.Set }
+	isBad := func(r maas.TestResult) bool { return !r.IsGood() }
+	return slices.ContainsFunc(since, isLater) && !slices.ContainsFunc(maas.LastResults(since), isBad)
 }
 
 // Ends says when the quarantine ends, for people.
 func (n Note) Ends() string {
 	switch {
 	case n.Until.IsZero() && n.Checks != "":
-		return "until it is lifted, or MAAS has tested it again and it passed"
+		return "until it is lifted, or later tests in MAAS have passed what it had not"
 	case n.Until.IsZero():
 		return "until it is lifted"
 	case n.Pause > 0:

@@ -3,11 +3,14 @@
 package quarantine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 )
 
 var now = time.Date(2026, 11, 23, 14, 0, 0, 0, time.UTC)
@@ -104,6 +107,52 @@ func TestEnds(t *testing.T) {
 	} {
 		if got := note.Ends(); got != want {
 			t.Errorf("%+v lasts %q, want %q", note, got, want)
+		}
+	}
+}
+
+// A failed check has no end, whatever else the machine failed before or after.
+func TestAFailedCheckHasNoEnd(t *testing.T) {
+	timed, check := Cause{By: "m1", Why: "it failed to deploy"}, Cause{By: "m1", Checks: "metal", Set: 12, Why: "memtester failed"}
+	first := after(Note{}, timed, now)
+	noted := after(first, check, now.Add(time.Minute))
+	if noted.Checks != "metal" || noted.Set != 12 || !noted.Until.IsZero() || noted.Failures != 2 {
+		t.Errorf("after a failed deployment it is %+v", noted)
+	}
+	for _, later := range []Cause{check, timed, {By: "m2", Why: "it failed to deploy"}} {
+		if next := after(noted, later, now.Add(time.Hour)); next != noted {
+			t.Errorf("after %+v it is %+v", later, next)
+		}
+	}
+}
+
+func TestWhatAMachineMustPassToLeaveQuarantine(t *testing.T) {
+	of := func(set int, name, device string, status maas.TestStatus) maas.TestResult {
+		return maas.TestResult{Set: set, Name: name, Device: device, Status: status}
+	}
+	const set = 5
+	failed := []maas.TestResult{
+		of(4, "ntp", "", maas.TestsFailed), of(set, "memtester", "", maas.TestsAborted), of(set, "fio", "sda", maas.TestsPassed), of(set, "fio", "sdb", maas.TestsFailed),
+	}
+	fixed := of(6, "fio", "sdb", maas.TestsPassed)
+	for name, tc := range map[string]struct {
+		later []maas.TestResult
+		want  bool
+	}{
+		"no later test":         {},
+		"another script":        {[]maas.TestResult{of(6, "smartctl-validate", "", maas.TestsPassed)}, false},
+		"what was aborted":      {[]maas.TestResult{of(6, "memtester", "", maas.TestsPassed)}, false},
+		"what failed":           {[]maas.TestResult{fixed}, false},
+		"another disk":          {[]maas.TestResult{of(6, "memtester", "", maas.TestsPassed), of(6, "fio", "sda", maas.TestsPassed)}, false},
+		"both":                  {[]maas.TestResult{of(6, "memtester", "", maas.TestsSkipped), fixed}, true},
+		"one after the other":   {[]maas.TestResult{of(6, "memtester", "", maas.TestsPassed), of(7, "fio", "sdb", maas.TestsPassed)}, true},
+		"both, and failed anew": {[]maas.TestResult{of(6, "memtester", "", maas.TestsPassed), fixed, of(7, "memtester", "", maas.TestsDegraded)}, false},
+		"both, and under way":   {[]maas.TestResult{of(6, "memtester", "", maas.TestsPassed), fixed, of(7, "memtester", "", maas.TestsRunning)}, false},
+	} {
+		results := slices.Concat(failed, tc.later)
+		slices.Reverse(results)
+		if got := (Note{Checks: "metal", Set: set}).isPassed(results); got != tc.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

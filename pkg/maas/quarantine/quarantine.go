@@ -31,6 +31,13 @@ type Service struct {
 	mu     sync.Mutex
 	clock  func() time.Time
 	failed map[string]Machine // see Remember; by system id
+	judged map[string]verdict // of machines that had not passed what they had failed, by system id
+}
+
+// verdict is for which tests of a machine MAAS's results have been read, in vain.
+type verdict struct {
+	set   int // the Note's
+	tests maas.Tests
 }
 
 // NewService makes a service.
@@ -88,7 +95,11 @@ func endless(n Note) int {
 //
 // The note comes first: whoever sees the tag knows its end.
 func (s *Service) Put(ctx context.Context, permit maas.Permit, systemID string, c Cause) (Note, error) {
-	return s.put(ctx, permit, quarantined, systemID, func(last Note) Note { return after(last, c, s.Now()) })
+	note, err := s.put(ctx, permit, quarantined, systemID, func(last Note) Note { return after(last, c, s.Now()) })
+	if err == nil {
+		s.forgive(systemID) // MAAS knows, and a person may lift it there.
+	}
+	return note, err
 }
 
 // PutByHand quarantines a machine because a person says so. It ends after the time, or, if that is 0, when a person
@@ -299,9 +310,7 @@ func (s *Service) untag(ctx context.Context, permit maas.Permit, k kind, systemI
 // Succeeded lifts the quarantine of a machine that was deployed, and forgets its failures. What people quarantined
 // stays. Notes are read from the inventory, no older than maxAge: mostly there is none.
 func (s *Service) Succeeded(ctx context.Context, permit maas.Permit, systemID string, maxAge time.Duration) error {
-	s.mu.Lock()
-	delete(s.failed, systemID)
-	s.mu.Unlock()
+	s.forgive(systemID)
 	tags, err := s.tags(ctx, maxAge)
 	if err != nil {
 		return err
@@ -313,8 +322,8 @@ func (s *Service) Succeeded(ctx context.Context, permit maas.Permit, systemID st
 }
 
 const (
-	// maxLifted and maxChanged bound what one Tend does: machines in one call, and notes with a call each. The next one
-	// does the rest.
+	// maxLifted and maxChanged bound what one Tend does: machines in one call, and notes, or test results, with a call
+	// each. The next one does the rest.
 	maxLifted  = 100
 	maxChanged = 20
 	// puttingTakes is how long a note may be there before its tag: whoever quarantines a machine writes it first.
@@ -331,12 +340,10 @@ func (s *Service) Tend(ctx context.Context, permit maas.Permit) (lifted []string
 	}
 	s.noted.Store(len(quarantined.notes(tags)) > 0 || len(excluded.notes(tags)) > 0)
 	for _, k := range []kind{quarantined, excluded} {
-		of, err := s.tend(ctx, permit, k, tags)
-		if lifted = append(lifted, of...); err != nil {
-			return lifted, err
-		}
+		of, failed := s.tend(ctx, permit, k, tags)
+		lifted, err = append(lifted, of...), errors.Join(err, failed)
 	}
-	return lifted, nil
+	return lifted, err
 }
 
 func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []maas.Tag) (lifted []string, err error) {
@@ -352,10 +359,13 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 		return nil, fmt.Errorf("listing the machines with the tag %s: %w", k.tag, err)
 	}
 	var back []string
+	retested := map[string]*maas.Machine{}
 	for _, m := range machines {
 		switch note := known[m.SystemID]; {
-		case note.isOver(now), note.hasPassed(m):
+		case note.isOver(now):
 			lifted = append(lifted, m.SystemID)
+		case note.mayHavePassed(m):
+			retested[m.SystemID] = m
 		case note.Pause > 0 && isInPool(m):
 			back = append(back, m.SystemID)
 		}
@@ -363,6 +373,8 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	if err := s.beginPauses(ctx, permit, k, known, back); err != nil {
 		return nil, err
 	}
+	passed, unread := s.passed(ctx, known, retested)
+	lifted = append(lifted, passed...)
 	if lifted = lifted[:min(len(lifted), maxLifted)]; len(lifted) > 0 {
 		if err := s.untag(ctx, permit, k, lifted); err != nil {
 			return nil, err
@@ -371,7 +383,49 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	maps.DeleteFunc(known, func(id string, n Note) bool {
 		return !n.isForgotten(now) || slices.ContainsFunc(machines, func(m *maas.Machine) bool { return m.SystemID == id })
 	})
-	return lifted, s.forget(ctx, permit, k, s.without(ctx, k, slices.Sorted(maps.Keys(known))))
+	return lifted, errors.Join(s.forget(ctx, permit, k, s.without(ctx, k, slices.Sorted(maps.Keys(known)))), unread)
+}
+
+// passed returns those machines that have passed what they had failed. It reads the results of some of them, in no order:
+// one that MAAS does not show keeps no other one in quarantine.
+func (s *Service) passed(
+	ctx context.Context, known map[string]Note, retested map[string]*maas.Machine,
+) (passed []string, err error) {
+	read := 0
+	for id, m := range retested {
+		now := verdict{known[id].Set, m.Tests}
+		if s.isJudged(id, now) {
+			continue
+		}
+		if read++; read > maxChanged {
+			break
+		}
+		results, err := s.inventory.Client().TestResults(ctx, id)
+		switch {
+		case err != nil:
+			return passed, fmt.Errorf("reading whether machine %s has passed its tests: %w", id, err)
+		case known[id].isPassed(results):
+			passed = append(passed, id)
+		default:
+			s.judge(id, now)
+		}
+	}
+	return passed, nil
+}
+
+func (s *Service) isJudged(systemID string, now verdict) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.judged[systemID] == now
+}
+
+func (s *Service) judge(systemID string, now verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.judged == nil {
+		s.judged = map[string]verdict{}
+	}
+	s.judged[systemID] = now
 }
 
 // without returns those machines that MAAS does not have, or that do not have the tag, as MAAS has them now: a list
