@@ -14,6 +14,7 @@ import (
 
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/inventory"
+	"github.com/capmaas/cluster-api-provider-maas/test/eventually"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator"
 	"github.com/capmaas/cluster-api-provider-maas/test/simulator/simtest"
 )
@@ -578,4 +579,50 @@ func TestWhatNobodyEndsEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A test that was aborted is no result in MAAS's summary: another script that passes does not end the quarantine.
+func TestAnotherScriptDoesNotEndTheQuarantineOfAFailedCheck(t *testing.T) {
+	sim, endpoint := simtest.Start(t, region+"subnets: [{cidr: 10.77.0.0/24, gateway: 10.77.0.1, dhcp: true}]\n", simulator.Options{TimeScale: 10_000})
+	b := &bed{t: t, maas: sim, url: endpoint, now: now}
+	id := sim.Machines()[0].SystemID
+	s := b.manager(adminKey)
+	client := s.inventory.Client()
+	begin := func(script, result string) *maas.Machine {
+		t.Helper()
+		b.must(sim.SetTestOutcome(id, script, simulator.TestOutcome{Result: result}))
+		m, err := client.StartTests(t.Context(), aTest, id, maas.TestParams{Scripts: []string{script}})
+		b.must(err)
+		return m
+	}
+	ended := func() {
+		t.Helper()
+		eventually.True(t, "the machine is in the pool", func() bool {
+			m, err := s.inventory.Read(t.Context(), id)
+			return err == nil && isInPool(m)
+		})
+	}
+	read := simulator.CallKey{Method: http.MethodGet, Endpoint: "nodes/{id}/results/", Status: http.StatusOK}
+	tested := begin("memtester", "hangs")
+	eventually.True(t, "it is being tested", func() bool {
+		results, err := client.TestResults(t.Context(), id)
+		return err == nil && results[0].Set == tested.Tests.Set && results[0].Started != nil
+	})
+	_, err := s.Put(t.Context(), aTest, id, Cause{By: "m1", Checks: "metal", Set: tested.Tests.Set})
+	b.must(err)
+	_, err = client.AbortMachine(t.Context(), aTest, id, "it takes too long")
+	b.must(err)
+	ended()
+	begin("smartctl-validate", "passed")
+	ended()
+	sim.ResetCalls()
+	for range 3 {
+		b.lifts(s)
+	}
+	if got := sim.Calls().ByKey[read]; got != 1 {
+		t.Errorf("the results were read %d times, want once for each test", got)
+	}
+	begin("memtester", "passed")
+	ended()
+	b.lifts(s, id)
 }
