@@ -145,8 +145,12 @@ type Tests struct {
 	After int `json:"after,omitempty"`
 	// Over means that the machine passed them.
 	Over bool `json:"over,omitempty"`
-	// Failed is what it did instead, in one line that follows its name; "" if it did not, or it is not known yet.
-	Failed string `json:"failed,omitempty"`
+	// Vain is how often it was tested before, to no result.
+	Vain int `json:"vain,omitempty"`
+	// Failed is what it did instead, in one line that follows its name; "" if it did not, or it is not known yet. Untested
+	// is the same if that says nothing of its hardware: MAAS could not begin.
+	Failed   string `json:"failed,omitempty"`
+	Untested string `json:"untested,omitempty"`
 
 	Unknown `json:"-"`
 }
@@ -154,8 +158,28 @@ type Tests struct {
 // HasFailed reports whether the machine failed them.
 func (t *Tests) HasFailed() bool { return t != nil && t.Failed != "" }
 
+// WhyNot returns why the machine is never deployed for the object, in one line that follows its name, or "".
+func (t *Tests) WhyNot() string {
+	if t == nil {
+		return ""
+	}
+	return cmp.Or(t.Failed, t.Untested)
+}
+
 // UnderWay reports whether it is not known what became of the tests.
-func (t *Tests) UnderWay() bool { return t != nil && !t.Over && !t.HasFailed() }
+func (t *Tests) UnderWay() bool { return t != nil && !t.Over && t.WhyNot() == "" }
+
+// TestAnew ends what tests say of a machine that others may have had since, with the highest id of its sets of results.
+// What may still begin them is not forgotten, nor what keeps the machine from being deployed.
+func (d *MachineData) TestAnew(set int) {
+	switch t := d.Tests; {
+	case t.WhyNot() != "":
+	case t != nil && d.IsPending(Test):
+		d.Tests = &Tests{SystemID: t.SystemID, Since: t.Since, After: max(t.After, set), Unknown: t.Unknown}
+	default:
+		d.Tests = nil
+	}
+}
 
 // TestsOf returns the tests that were asked for of a machine, or nil.
 func (d *MachineData) TestsOf(systemID string) *Tests {

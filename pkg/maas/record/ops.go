@@ -58,7 +58,8 @@ const (
 	Abort    Op = "abort"
 	Rescue   Op = "exit-rescue-mode"
 	Release  Op = "release"
-	// Test starts hardware tests; MarkBroken is for a machine that failed them, which MAAS does not release before.
+	// Test starts hardware tests. MAAS shows them before it switches the machine on, so what it shows does not end the
+	// call, and nothing is deployed while a late one may restart the machine. MarkBroken is for a machine that failed them, which MAAS does not release before.
 	Test       Op = "test"
 	MarkBroken Op = "mark-broken"
 

@@ -115,22 +115,28 @@ func open[R any](s *Records, object client.Object, whole *R, r *Record, calls *C
 // records the operation.
 //
 // The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
-// operation may still take effect, or one after which nothing may be acquired yet; do is not called then. Nor is it too
-// soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to
+// operation may still take effect, or one after which nothing may be acquired or deployed yet; do is not called then.
+// Nor is it too soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to
 // stop lets it end.
 func (r *Record) Call(
 	ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
 ) error {
-	if err := r.tooSoon(op); err != nil {
-		return err
-	}
-	counts := func(pending Op) bool {
-		return (pending == op && !op.mayRepeat()) || (op.acquires() && pending.isOnHost())
-	}
-	if err := r.settled(op, counts); err != nil {
+	if err := r.Awaits(op); err != nil {
 		return err
 	}
 	return r.call(ctx, op, do, also...)
+}
+
+// Awaits returns the error of Call if an operation would not be sent now: so whoever must do something before it need
+// not.
+func (r *Record) Awaits(op Op) error {
+	if err := r.tooSoon(op); err != nil {
+		return err
+	}
+	return r.settled(op, func(pending Op) bool {
+		return (pending == op && !op.mayRepeat()) || (op.acquires() && pending.isOnHost()) ||
+			(op == Deploy && pending == Test)
+	})
 }
 
 // CallRelease is Call for an operation after which any user of MAAS may have the machine, or the address. It is not

@@ -164,6 +164,37 @@ func TestAnEarlierCallWhoseOutcomeIsUnknownStaysPending(t *testing.T) {
 	b.wantPending(Link)
 }
 
+func TestNothingIsDeployedWhileATestMayComeLate(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, interceptor.Funcs{})
+	b.records.SettleTime = time.Hour
+	r, _ := b.open()
+	_ = r.Call(t.Context(), Test, func(context.Context, maas.Permit) error { return lost })
+	unsettled, is := errors.AsType[*UnsettledError](r.Awaits(Deploy))
+	if !is || unsettled.Op != Deploy || unsettled.Pending != Test {
+		t.Errorf("it waits for %v", unsettled)
+	}
+	if err := r.Awaits(Link); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestATestOfAnEarlierHoldingProvesNothing(t *testing.T) {
+	t.Parallel()
+	pending := Calls{Pending: []Pending{{Op: Test}}}
+	for name, tc := range map[string]struct{ before, want MachineData }{
+		"none":         {},
+		"passed":       {before: MachineData{Tests: &Tests{After: 3, Over: true}}},
+		"failed":       {MachineData{Tests: &Tests{After: 3, Failed: "f"}}, MachineData{Tests: &Tests{After: 3, Failed: "f"}}},
+		"may come":     {MachineData{Calls: pending, Tests: &Tests{After: 3, Vain: 1}}, MachineData{Calls: pending, Tests: &Tests{After: 7}}},
+		"is not known": {before: MachineData{Tests: &Tests{After: 3}}},
+	} {
+		if tc.before.TestAnew(7); write(&tc.before) != write(&tc.want) {
+			t.Errorf("%s: it is %+v", name, tc.before.Tests)
+		}
+	}
+}
+
 func TestWhatWasAcquiredIsStoredTogetherWithTheEndOfTheCall(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, interceptor.Funcs{})

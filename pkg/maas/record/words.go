@@ -177,8 +177,8 @@ func (d *MachineData) marked(found *entries) {
 	default:
 		found.add("quarantine", nil, "the machine failed; its quarantine is %s", d.Quarantine)
 	}
-	if t := d.Tests; t != nil && t.Failed != "" {
-		found.add("tests", &t.Since, "machine %s %s, and is never deployed for this object", t.SystemID, t.Failed)
+	if t := d.Tests; t.WhyNot() != "" {
+		found.add("tests", &t.Since, "machine %s %s, and is never deployed for this object", t.SystemID, t.WhyNot())
 	} else if t != nil {
 		found.add("tests", &t.Since, "machine %s was to be tested; MAAS has the results", t.SystemID)
 	}
