@@ -309,6 +309,56 @@ func TestAMachineIsDeletedWhileItIsTested(t *testing.T) {
 	}
 }
 
+// A test that fails right before the Machine is deleted holds no server, and puts it into quarantine.
+func TestAServerThatFailsAsItsMachineIsDeleted(t *testing.T) {
+	t.Parallel()
+	w, _ := clusterWorld(t)
+	bad := w.named("metal-a")
+	w.failing(bad, "hangs", "")
+	m := w.newMachine("metal", false, infrav1.MaasMachineSpec{SystemID: bad, Checks: &infrav1.MachineChecks{Scripts: []string{burnIn}}})
+	w.await("it is tested", m, func(ctx context.Context) bool {
+		return w.sees(ctx, m) == nil && m.Status.MachineState == "Testing"
+	})
+	w.stopManager()
+	w.maasCall(http.MethodPost, "machines/"+bad+"/?op=abort", nil)
+	w.inState(bad, "Allocated")
+	w.failing(bad, "failed", "")
+	w.maasCall(http.MethodPost, "machines/"+bad+"/?op=test", url.Values{"testing_scripts": {burnIn}})
+	w.inState(bad, "Failed testing")
+	w.beginDeletion(m)
+	w.startManager()
+	w.await("it is gone", m, func(ctx context.Context) bool { return w.isGone(ctx, m) })
+	if w.isBack(bad); !w.inQuarantine(bad) {
+		t.Error("it is in the pool, and not in quarantine")
+	}
+}
+
+// A server that can't be switched on has failed no check: that is tried again for a while, and its quarantine ends.
+func TestAServerThatCannotBeSwitchedOnHasFailedNoCheck(t *testing.T) {
+	t.Parallel()
+	w, cluster := clusterWorld(t, withClock)
+	id := w.named("metal-a")
+	w.control("machines/"+id+"/fail", `{"operation": "power", "message": "no BMC"}`)
+	m := w.newMachine("metal", false, infrav1.MaasMachineSpec{SystemID: id, Checks: &infrav1.MachineChecks{Scripts: []string{burnIn}}})
+	for tries := 1; tries < 3; tries++ {
+		w.await("MAAS was asked to test it", m, func(context.Context) bool { return w.asked("machines/{id}/", "test") == tries })
+		w.eventually(m, "told that it is tested again", func() bool {
+			return strings.Contains(conditions.GetMessage(m, infrav1.HardwareProvenCondition), "tested again")
+		})
+		w.control("machines/"+id+"/fail", `{"operation": "power", "message": "no BMC"}`)
+		w.passes(time.Hour)
+		w.poke(m)
+	}
+	w.assessed(m, states.Assessment{Reason: infrav1.ChecksFailedReason, Then: states.Replace})
+	w.await("it is in quarantine", m, func(context.Context) bool { return w.inQuarantine(id) })
+	service, _ := w.machineService(cluster)
+	if list, err := service.Quarantine.List(t.Context(), 0); err != nil || len(list) != 1 || list[0].Checks != "" || list[0].Until.IsZero() {
+		t.Errorf("in quarantine are %+v: %v", list, err)
+	}
+	w.delete(m)
+	w.isBack(id)
+}
+
 // A manager that is stopped while a server is tested, or when the response to its call is lost, tests it once.
 func TestAManagerThatIsStoppedTestsOnce(t *testing.T) {
 	t.Parallel()

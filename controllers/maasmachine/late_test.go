@@ -135,3 +135,26 @@ func TestALostReleaseIsNotWaitedForLongerThanMAASNeeds(t *testing.T) {
 		})
 	}
 }
+
+// A BMC does not respond while a machine is to be tested: MAAS shows the test, and switches the machine on later.
+func TestNoLateTryOfATestHitsAnothersMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(t, strings.Split(pacedRegion, "vm_hosts:")[0])
+		fault := simulator.Fault{Method: http.MethodPost, Op: "test", DropAfter: true, First: 1}
+		if _, err := p.MAAS.AddFault(fault); err != nil {
+			t.Fatal(err)
+		}
+		p.MAAS.HangBMC(p.server().SystemID, 8*time.Minute)
+		p.meets(obstacle{spec: infrav1.MaasMachineSpec{Checks: &infrav1.MachineChecks{Scripts: []string{"memtester"}, TimeoutSeconds: 86400, MaxTesting: 1, MaxFailed: 1}}})
+		p.run(time.Hour, func() bool { return p.get("m").Status.MachineState == "Testing" })
+		began := time.Now()
+		p.leaves()
+		p.run(2*time.Hour, func() bool { return p.server().AgentName == "" })
+		if took := time.Since(began); took < 15*time.Minute {
+			t.Errorf("it is %s after %s", p.server().Status, took)
+		}
+		if p.run(time.Hour, p.isGone); !p.isGone() {
+			t.Errorf("it is there: %s", conditions.GetMessage(p.get("m"), infrav1.ReadyCondition))
+		}
+	})
+}

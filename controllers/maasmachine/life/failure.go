@@ -20,11 +20,13 @@ var failedStates = sets.New(maas.StatusFailedCommissioning, maas.StatusFailedTes
 
 // WhyFailed returns why the machine would likely fail again, or "".
 func (s *Steps) WhyFailed(l *Life) string {
-	switch {
-	case l.IsLXD(): // A failed VM is deleted.
+	if l.IsLXD() { // A failed VM is deleted.
 		return ""
-	case l.Record.TestsOf(l.MAAS.SystemID).HasFailed():
-		return l.Record.Tests.Failed
+	}
+	untested := l.Record.TestsOf(l.MAAS.SystemID).WhyNot()
+	switch {
+	case untested != "":
+		return untested
 	case failedStates.Has(l.MAAS.Status):
 		return l.MAAS.StatusName
 	case l.MAAS.Status.Moving() && s.isOverdue(l):

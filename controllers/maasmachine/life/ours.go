@@ -128,6 +128,7 @@ func (s *Steps) Claim(ctx context.Context, l *Life) (Outcome, error) {
 		l.Machines.StopWithholding(l.MAAS.SystemID, l.Mark())
 		return Proceed, nil
 	}
+	l.Record.TestAnew(l.MAAS.Tests.Set)
 	return s.ClaimNow(ctx, l, l.MAAS.SystemID)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/capmaas/cluster-api-provider-maas/internal/list"
 	"github.com/capmaas/cluster-api-provider-maas/internal/states"
 	"github.com/capmaas/cluster-api-provider-maas/internal/text"
+	"github.com/capmaas/cluster-api-provider-maas/pkg/guard"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/machine"
 	"github.com/capmaas/cluster-api-provider-maas/pkg/maas/record"
@@ -46,25 +47,29 @@ func (s *Steps) UnderTest(ctx context.Context, l *life.Life) (life.Outcome, erro
 		return life.Proceed, nil
 	}
 	s.Report(l)
-	began := l.MAAS.Tests.Set > tests.After
-	if began {
-		l.Record.Done(record.Test)
-	}
+	ended := l.MAAS.Status == maas.StatusFailedTesting
 	switch {
-	case tests.HasFailed() && testedStates.Has(l.MAAS.Status):
+	case tests.WhyNot() != "" && testedStates.Has(l.MAAS.Status):
 		return s.failed(ctx, l, tests)
-	case !began || !tests.UnderWay():
+	case !testsBegan(l) || !tests.UnderWay() || (!ended && l.MAAS.Status != maas.StatusTesting):
 		return life.Proceed, nil
-	case l.MAAS.Status == maas.StatusTesting:
-		return s.awaitTests(ctx, l, tests)
-	case l.MAAS.Status == maas.StatusFailedTesting:
-		verdict, err := s.verdict(ctx, l, tests)
-		if err != nil {
-			return life.Proceed, err
-		}
-		return s.fail(ctx, l, tests, verdict.Bad)
 	}
-	return life.Proceed, nil
+	if out, err := s.Prove(ctx, l); err != nil || out.Waits() { // What is said of another user's is not for this one.
+		return out, err
+	}
+	if !ended {
+		return s.awaitTests(ctx, l, tests)
+	}
+	if err := s.noteFailure(ctx, l, tests); err != nil {
+		return life.Proceed, err
+	}
+	return s.failed(ctx, l, tests)
+}
+
+// testsBegan reports whether MAAS shows tests of the machine that are later than the object asked for some.
+func testsBegan(l *life.Life) bool {
+	tests := l.Record.TestsOf(l.MAAS.SystemID)
+	return tests != nil && l.MAAS.Tests.Set > tests.After
 }
 
 // Checks has a machine tested before it is deployed, unless MAAS has results that are good and young enough.
@@ -72,19 +77,57 @@ func (s *Steps) Checks(ctx context.Context, l *life.Life) (life.Outcome, error) 
 	if l.MaasMachine.Spec.Checks == nil || !life.Deployable(l.MAAS) || life.WasProvisioned(l.MaasMachine) {
 		return life.Proceed, nil
 	}
+	if out, err := s.Prove(ctx, l); err != nil || out.Waits() {
+		return out, err
+	}
 	tests := l.Record.TestsOf(l.MAAS.SystemID)
 	verdict, err := s.verdict(ctx, l, tests)
 	switch {
 	case err != nil:
 		return life.Proceed, err
 	case verdict.Passed():
+		if err := l.Record.Awaits(record.Deploy); err != nil {
+			return life.Proceed, err
+		}
 		return s.passed(l, tests, verdict), nil
 	case verdict.UnderWay && s.timeLeft(l, tests) > 0: // What is known of the machine is older than its tests.
 		return s.running(l, report.UnknownRetry, "machine %s is being tested", l.MAAS), nil
 	case verdict.UnderWay, verdict.Bad != nil:
-		return s.fail(ctx, l, tests, verdict.Bad)
+		s.noteBad(ctx, l, tests, verdict.Bad)
+		return s.failed(ctx, l, tests)
+	case verdict.NotBegun, verdict.Tested:
+		return s.testAgain(ctx, l, tests, verdict)
+	case tests != nil:
+		return s.startTests(ctx, l, tests.Vain)
 	}
-	return s.startTests(ctx, l)
+	return s.startTests(ctx, l, 0)
+}
+
+const (
+	// begins is how often MAAS may be asked for tests that it does not begin, because it can't switch the machine on.
+	begins = 3
+	// testPause is the time between two of these.
+	testPause = 5 * time.Minute
+)
+
+// testAgain starts tests again that came to no result: a few times if MAAS could not begin them, and once if they lack
+// some.
+func (s *Steps) testAgain(
+	ctx context.Context, l *life.Life, tests *record.Tests, verdict machine.Verdict,
+) (life.Outcome, error) {
+	switch {
+	case verdict.NotBegun && tests.Vain+1 >= begins:
+		tests.Untested = fmt.Sprintf("could not be switched on for its checks, %d times", begins)
+		return s.failed(ctx, l, tests)
+	case !verdict.NotBegun && tests.Vain > 0:
+		tests.Failed = "was tested again, and has no result of " + text.List(verdict.Lacking, life.MaxSkipped)
+		return s.failed(ctx, l, tests)
+	}
+	if left := testPause - s.Clock.Since(tests.Since.Time); left > 0 {
+		return s.running(l, left, "machine %s was not tested to the end, and is tested again at %s; see %s", l.MAAS,
+			life.Timestamp(s.Clock.Now().Add(left)), l.Machines.TestsPage(l.MAAS.SystemID)), nil
+	}
+	return s.startTests(ctx, l, tests.Vain+1)
 }
 
 // verdict reads from MAAS what the machine has passed.
@@ -153,13 +196,21 @@ func (s *Steps) awaitTests(ctx context.Context, l *life.Life, tests *record.Test
 	return s.failed(ctx, l, tests)
 }
 
-// fail records that the machine failed, with the result that says so; nil: MAAS gave its tests up.
-func (s *Steps) fail(
-	ctx context.Context, l *life.Life, tests *record.Tests, bad *maas.TestResult,
-) (life.Outcome, error) {
+// noteFailure records that the machine, which is proven to be ours, failed, as MAAS says.
+func (s *Steps) noteFailure(ctx context.Context, l *life.Life, tests *record.Tests) error {
+	verdict, err := s.verdict(ctx, l, tests)
+	if err != nil && !guard.Is[*machine.MissingError](err) { // MAAS has no results of a script that was deleted.
+		return err
+	}
+	s.noteBad(ctx, l, tests, verdict.Bad)
+	return nil
+}
+
+// noteBad records that the machine failed, with the result that says so; nil: MAAS gave its tests up.
+func (s *Steps) noteBad(ctx context.Context, l *life.Life, tests *record.Tests, bad *maas.TestResult) {
 	tests.Failed = fmt.Sprintf("was not tested to the end (%s)", scripts(l))
 	if bad == nil {
-		return s.failed(ctx, l, tests)
+		return
 	}
 	tests.Failed = fmt.Sprintf("did not pass its check %s: %s", bad.Name, bad.Status)
 	if bad.Device != "" {
@@ -168,7 +219,6 @@ func (s *Steps) fail(
 	if bad.ExitStatus != nil {
 		tests.Failed += fmt.Sprintf(", exit status %d", *bad.ExitStatus)
 	}
-	return s.failed(ctx, l, tests)
 }
 
 // notProven reports that the machine failed, with the last lines of what says so. The record is stored before the
@@ -182,7 +232,7 @@ func (s *Steps) notProven(ctx context.Context, l *life.Life, tests *record.Tests
 		lines = "; its last lines: " + lines
 	}
 	report.SetFalse(l.MaasMachine, infrav1.HardwareProvenCondition, infrav1.ChecksFailedReason, "machine %s %s; see %s%s",
-		l.MAAS, tests.Failed, l.Machines.TestsPage(l.MAAS.SystemID), lines)
+		l.MAAS, tests.WhyNot(), l.Machines.TestsPage(l.MAAS.SystemID), lines)
 }
 
 // failed stops at a machine that failed: it is put into quarantine, and its Machine is to be replaced. What MAAS still
@@ -191,7 +241,7 @@ func (s *Steps) failed(ctx context.Context, l *life.Life, tests *record.Tests) (
 	if !conditions.IsFalse(l.MaasMachine, infrav1.HardwareProvenCondition) {
 		s.notProven(ctx, l, tests)
 	}
-	out, err := s.ReportFailure(ctx, l, states.ChecksFailed(l.MAAS, tests.Failed))
+	out, err := s.ReportFailure(ctx, l, states.ChecksFailed(l.MAAS, tests.WhyNot()))
 	if err != nil || l.MAAS.Status != maas.StatusTesting || l.Record.Quarantine == "" {
 		return out, err
 	}
@@ -206,7 +256,11 @@ func (s *Steps) failed(ctx context.Context, l *life.Life, tests *record.Tests) (
 
 // startTests starts the tests, if fewer machines of the template are tested than may be. The turn is of this process,
 // and the records are read as they are now: they are written before the call.
-func (s *Steps) startTests(ctx context.Context, l *life.Life) (life.Outcome, error) {
+// vain is how often that was done before, to no result.
+func (s *Steps) startTests(ctx context.Context, l *life.Life, vain int) (life.Outcome, error) {
+	if err := l.Record.Awaits(record.Test); err != nil {
+		return life.Proceed, err
+	}
 	if err := s.tooManyFailed(ctx, l); err != nil {
 		report.SetUnknown(l.MaasMachine, infrav1.HardwareProvenCondition, infrav1.TooManyFailedReason, err.Error())
 		return life.Proceed, err
@@ -216,7 +270,7 @@ func (s *Steps) startTests(ctx context.Context, l *life.Life) (life.Outcome, err
 		return life.Proceed, err
 	}
 	defer done()
-	if out, err := s.Prove(ctx, l); err != nil || out.Waits() {
+	if out, err := s.proveAnew(ctx, l); err != nil || out.Waits() { // The wait may have been long.
 		return out, err
 	}
 	others, err := s.underTest(ctx, l)
@@ -232,22 +286,36 @@ func (s *Steps) startTests(ctx context.Context, l *life.Life) (life.Outcome, err
 	for name, value := range spec.Parameters {
 		parameters[name] = string(value)
 	}
-	before, asked := l.Record.Tests, false
-	l.Record.Tests = &record.Tests{SystemID: l.MAAS.SystemID, Since: metav1.NewTime(s.Clock.Now()).Rfc3339Copy(),
-		After: l.MAAS.Tests.Set}
-	l.Record.Quarantine = "" // An earlier one was for another failure, and may end.
+	before, quarantined, asked := l.Record.Tests, l.Record.Quarantine, false
+	l.Record.Tests = &record.Tests{SystemID: l.MAAS.SystemID, Since: *life.PtrTime(s.Clock.Now()),
+		After: l.MAAS.Tests.Set, Vain: vain}
+	l.Record.Quarantine = "" // That of an earlier failure says nothing of these.
 	err = s.Change(ctx, l, record.Test, func(ctx context.Context, permit maas.Permit) error {
 		asked = true
 		return l.Machines.Test(ctx, permit, l.MAAS, maas.TestParams{Scripts: spec.Scripts, Parameters: parameters})
 	})
 	if !asked || (err != nil && maas.HadNoEffect(err)) {
-		l.Record.Tests = before
+		l.Record.Tests, l.Record.Quarantine = before, quarantined
 	}
 	if err != nil {
 		return life.Proceed, err
 	}
 	s.Tell(l.MaasMachine, "Testing", "Test", "%s on machine %s", scripts(l), l.MAAS)
 	return s.running(l, report.UnknownRetry, "MAAS boots machine %s to run %s", l.MAAS, scripts(l)), nil
+}
+
+// proveAnew reads the machine as MAAS has it now, and proves that it is ours. It waits if it is not as it was.
+func (s *Steps) proveAnew(ctx context.Context, l *life.Life) (life.Outcome, error) {
+	now, err := l.Inventory.Read(ctx, l.MAAS.SystemID)
+	if err != nil {
+		return life.Proceed, fmt.Errorf("reading machine %s before it is tested: %w", l.MAAS, err)
+	}
+	if now.Status != l.MAAS.Status || now.Tests.Set != l.MAAS.Tests.Set {
+		return report.Retry(report.UnknownRetry, infrav1.ChecksRunningReason, "machine %s is %s now", now,
+			now.StatusName), nil
+	}
+	l.MAAS, l.Proven = now, false
+	return s.Prove(ctx, l)
 }
 
 // underTest returns how many other machines of the template are tested, or about to be.
@@ -301,10 +369,4 @@ func (s *Steps) tooManyFailed(ctx context.Context, l *life.Life) error {
 		"template %s (spec.checks.maxFailed): %s: read why (capmaasctl machines list), and lift one (capmaasctl machines "+
 		"lift %s), or change the template", len(all), template, text.List(all, life.MaxSkipped), list.First(all,
 		func(string) bool { return true }))
-}
-
-// failedChecks reports whether a machine failed the tests of this object, and is in quarantine in MAAS: other users of
-// MAAS may have it then, as any machine that failed.
-func failedChecks(l *life.Life) bool {
-	return l.Record.TestsOf(l.MAAS.SystemID).HasFailed() && l.Record.Quarantine == record.Quarantined
 }

@@ -109,15 +109,18 @@ var unreleasable = map[maas.Status]struct{ reason, message string }{
 
 // releaseNow releases the machine, or brings it to a state from which MAAS releases it.
 func (s *Steps) releaseNow(ctx context.Context, l *life.Life) (life.Outcome, error) {
-	isBad := l.MAAS.Status == maas.StatusFailedTesting && failedChecks(l)
-	if state, is := unreleasable[l.MAAS.Status]; is && !isBad {
+	failedOurs := l.MAAS.Status == maas.StatusFailedTesting && testsBegan(l)
+	if state, is := unreleasable[l.MAAS.Status]; is && !failedOurs {
 		return report.Wait(report.MendRetry, state.reason, "machine %s %s", l.MAAS, state.message), nil
 	}
 	switch l.MAAS.Status {
 	case maas.StatusTesting:
 		return report.Wait(report.MendRetry, infrav1.TestingReason, "the test of machine %s is aborted; then it is released",
 			l.MAAS), s.TellMachine(ctx, l, record.Abort, l.Machines.Abort)
-	case maas.StatusFailedTesting: // MAAS releases one that is broken.
+	case maas.StatusFailedTesting: // MAAS releases one that is broken: others may have it then, as any that failed.
+		if err := s.lastQuarantine(ctx, l); err != nil {
+			return life.Proceed, err
+		}
 		return report.Wait(report.UnknownRetry, infrav1.ReleasingReason, "machine %s failed its checks, is marked broken, "+
 			"and then released", l.MAAS), s.TellMachine(ctx, l, record.MarkBroken, l.Machines.MarkBroken)
 	case maas.StatusFailedToEnterRescue, maas.StatusFailedToExitRescueMode:
@@ -142,10 +145,8 @@ const RunsOn = "is released, and MAAS can't switch this machine (power type manu
 // startRelease asks MAAS for the release.
 func (s *Steps) startRelease(ctx context.Context, l *life.Life) error {
 	m := l.MaasMachine
-	if why := s.WhyFailed(l); why != "" { // Before the release changes its state and phase.
-		if err := quarantine.Last(ctx, s.Recorder, l.Record, l.Machine, l.MAAS, why); err != nil {
-			return err
-		}
+	if err := s.lastQuarantine(ctx, l); err != nil { // Before the release changes its state and phase.
+		return err
 	}
 	unerased := l.MAAS.Status == maas.StatusFailedDiskErasing && m.Spec.Release.Mode() == infrav1.EraseNone
 	if l.MAAS.Owner != "" && !l.Identity().HasAnnotations(l.MAAS) && l.Machines.CanMark(l.MAAS) {
@@ -178,6 +179,20 @@ func (s *Steps) startRelease(ctx context.Context, l *life.Life) error {
 	if unerased {
 		s.Warn(m, "ReleasedUnerased", "GiveBack",
 			"MAAS failed to erase the disks of machine %s; it is released without erasing, as spec.release.erase asks", l.MAAS)
+	}
+	return nil
+}
+
+// lastQuarantine puts a machine into quarantine that failed, before it is let go.
+func (s *Steps) lastQuarantine(ctx context.Context, l *life.Life) error {
+	tests := l.Record.TestsOf(l.MAAS.SystemID)
+	if l.MAAS.Status == maas.StatusFailedTesting && tests != nil && tests.WhyNot() == "" {
+		if err := s.noteFailure(ctx, l, tests); err != nil {
+			return err
+		}
+	}
+	if why := s.WhyFailed(l); why != "" {
+		return quarantine.Last(ctx, s.Recorder, l.Record, l.Machine, l.MAAS, why)
 	}
 	return nil
 }

@@ -90,6 +90,7 @@ func (s *Steps) GiveBackForNow(ctx context.Context, l *life.Life) (life.Outcome,
 			return life.Proceed, err
 		}
 	}
+	l.Record.TestAnew(l.MAAS.Tests.Set)
 	l.Record.Release, l.MaasMachine.Status.Release = nil, nil
 	l.Record.Enter("", s.Clock.Now())
 	l.Record.GivenBack = life.PtrTime(s.Clock.Now())
