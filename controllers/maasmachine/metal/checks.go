@@ -93,7 +93,7 @@ func (s *Steps) Checks(ctx context.Context, l *life.Life) (life.Outcome, error) 
 	case verdict.UnderWay && s.timeLeft(l, tests) > 0: // What is known of the machine is older than its tests.
 		return s.running(l, report.UnknownRetry, "machine %s is being tested", l.MAAS), nil
 	case verdict.UnderWay, verdict.Bad != nil:
-		s.noteBad(ctx, l, tests, verdict.Bad)
+		s.noteBad(l, tests, verdict.Bad)
 		return s.failed(ctx, l, tests)
 	case verdict.NotBegun, verdict.Tested:
 		return s.testAgain(ctx, l, tests, verdict)
@@ -202,12 +202,12 @@ func (s *Steps) noteFailure(ctx context.Context, l *life.Life, tests *record.Tes
 	if err != nil && !guard.Is[*machine.MissingError](err) { // MAAS has no results of a script that was deleted.
 		return err
 	}
-	s.noteBad(ctx, l, tests, verdict.Bad)
+	s.noteBad(l, tests, verdict.Bad)
 	return nil
 }
 
 // noteBad records that the machine failed, with the result that says so; nil: MAAS gave its tests up.
-func (s *Steps) noteBad(ctx context.Context, l *life.Life, tests *record.Tests, bad *maas.TestResult) {
+func (s *Steps) noteBad(l *life.Life, tests *record.Tests, bad *maas.TestResult) {
 	tests.Failed = fmt.Sprintf("was not tested to the end (%s)", scripts(l))
 	if bad == nil {
 		return
