@@ -173,13 +173,14 @@ type TestResult struct {
 	Suppressed bool
 }
 
-// IsGood reports whether the test ended and found nothing bad: also if there was nothing to test, or a user has suppressed
-// what it found. What is degraded is not good.
+// IsGood reports whether the test ended and found nothing bad: also if there was nothing to test, or a user has
+// suppressed what it found. What is degraded is not good.
 func (r TestResult) IsGood() bool {
 	return r.Status == TestsPassed || r.Status == TestsSkipped || (r.Suppressed && !r.Status.UnderWay())
 }
 
-// LastResults returns the last of results for each script and device. A set may be about some devices of a machine only.
+// LastResults returns the last of results for each script and device. A set may be about some devices of a machine
+// only.
 func LastResults(results []TestResult) (last []TestResult) {
 	type subject struct {
 		script, device string
@@ -264,8 +265,8 @@ func (t *mailTime) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// testedDevices is what is read of a result's parameters: the disk or the interface. The others are anybody's, and may be
-// secret: MAAS hides only those that the script calls passwords.
+// testedDevices is what is read of a result's parameters: the disk or the interface. The others are anybody's, and
+// may be secret: MAAS hides only those that the script calls passwords.
 type testedDevices struct {
 	name string
 	id   int

@@ -73,10 +73,10 @@ type Verdict struct {
 // Passed reports whether the machine has passed all checks.
 func (v Verdict) Passed() bool { return v.found && v.Bad == nil && !v.UnderWay && len(v.Lacking) == 0 }
 
-// Judge returns what results of a machine, the newest first, say of checks. A script's results of sets that are later
-// than a set (after) count; if there are none, its earlier ones do as long as all are good and ended within a time before
-// now. Of each disk or interface the last one counts. What there was nothing to test for is as good as passed, and so is
-// what a person has suppressed in MAAS; what is degraded is not. A set that was not begun is none.
+// Judge returns what results of a machine, the newest first, say of checks. A script's results of sets that are
+// later than a set (after) count; if there are none, its earlier ones do as long as all are good and ended within a
+// time before now. Of each disk or interface the last one counts. What there was nothing to test for is as good as
+// passed, and so is what a person has suppressed in MAAS; what is degraded is not. A set that was not begun is none.
 func Judge(results []maas.TestResult, checks []Check, after int, validFor time.Duration, now time.Time) Verdict {
 	isNew := func(r maas.TestResult) bool { return r.Set > after }
 	asked := slices.ContainsFunc(results, isNew)
@@ -136,7 +136,9 @@ func begun(results []maas.TestResult) []maas.TestResult {
 }
 
 // lastOf returns the last results of a script, one for each of its devices: of new sets, if there are any.
-func lastOf(results []maas.TestResult, script string, isNew func(maas.TestResult) bool) (last []maas.TestResult, areNew bool) {
+func lastOf(
+	results []maas.TestResult, script string, isNew func(maas.TestResult) bool,
+) (last []maas.TestResult, areNew bool) {
 	of := list.Where(results, func(r maas.TestResult) bool { return r.Name == script })
 	fresh := list.Where(of, isNew)
 	if len(fresh) > 0 {

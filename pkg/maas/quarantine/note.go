@@ -188,8 +188,8 @@ func (n Note) isForgotten(now time.Time) bool {
 	return now.Sub(end) > Limits.Remembered
 }
 
-// mayHavePassed reports whether a machine that failed its checks may have passed them later: MAAS counts no result as bad.
-// But it leaves out those that were aborted.
+// mayHavePassed reports whether a machine that failed its checks may have passed them later: MAAS counts no result
+// as bad. But it leaves out those that were aborted.
 func (n Note) mayHavePassed(m *maas.Machine) bool {
 	return n.Checks != "" && m.Tests.Set > n.Set && m.Tests.All == maas.TestsPassed && isInPool(m)
 }

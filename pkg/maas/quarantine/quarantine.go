@@ -386,8 +386,8 @@ func (s *Service) tend(ctx context.Context, permit maas.Permit, k kind, tags []m
 	return lifted, errors.Join(s.forget(ctx, permit, k, s.without(ctx, k, slices.Sorted(maps.Keys(known)))), unread)
 }
 
-// passed returns those machines that have passed what they had failed. It reads the results of some of them, in no order:
-// one that MAAS does not show keeps no other one in quarantine.
+// passed returns those machines that have passed what they had failed. It reads the results of some of them, in no
+// order: one that MAAS does not show keeps no other one in quarantine.
 func (s *Service) passed(
 	ctx context.Context, known map[string]Note, retested map[string]*maas.Machine,
 ) (passed []string, err error) {

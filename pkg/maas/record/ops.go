@@ -59,7 +59,8 @@ const (
 	Rescue   Op = "exit-rescue-mode"
 	Release  Op = "release"
 	// Test starts hardware tests. MAAS shows them before it switches the machine on, so what it shows does not end the
-	// call, and nothing is deployed while a late one may restart the machine. MarkBroken is for a machine that failed them, which MAAS does not release before.
+	// call, and nothing is deployed while a late one may restart the machine. MarkBroken is for a machine that failed
+	// them, which MAAS does not release before.
 	Test       Op = "test"
 	MarkBroken Op = "mark-broken"
 

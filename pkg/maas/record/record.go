@@ -115,9 +115,9 @@ func open[R any](s *Records, object client.Object, whole *R, r *Record, calls *C
 // records the operation.
 //
 // The error is a conflict if the object was changed since this reconcile read it, and *UnsettledError if the same
-// operation may still take effect, or one after which nothing may be acquired or deployed yet; do is not called then.
-// Nor is it too soon after MAAS refused the operation: the error is the last one then. Once it is called, a manager that is told to
-// stop lets it end.
+// operation may still take effect, or one after which nothing may be acquired or deployed yet; do is not called
+// then. Nor is it too soon after MAAS refused the operation: the error is the last one then. Once it is called, a
+// manager that is told to stop lets it end.
 func (r *Record) Call(
 	ctx context.Context, op Op, do func(context.Context, maas.Permit) error, also ...func(client.Object),
 ) error {
