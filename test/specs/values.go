@@ -28,6 +28,13 @@ storage:
   layout: lvm
   rootDisk: {tags: [ssd], serial: s, minSize: 10}
   options: {vg_name: v}
+checks:
+  scripts: [memtester]
+  parameters: {runtime: "60"}
+  timeoutSeconds: 3600
+  validForSeconds: 86400
+  maxTesting: 2
+  maxFailed: 2
 release: {erase: quick}
 `,
 		"bare metal that is kept":  "{image: i, staticIPPoolRef: {apiGroup: a.b, kind: P, name: p}, release: {erase: none, keep: {timeoutSeconds: 600}}}",
@@ -142,6 +149,9 @@ var samples = map[string][]any{
 	"MaasMachine.storage.layout":                   {"flat", "lvm", "bcache", "blank"},
 	"MaasMachine.storage.rootDisk.tags":            {list("ssd"), list("nvme")},
 	"MaasMachine.storage.options":                  {object("vg_name", "v"), object("root_size", "50G"), object("cache_mode", "writeback")},
+	"MaasMachine.checks":                           {object("scripts", list("memtester")), object("scripts", list("fio", "7z"))},
+	"MaasMachine.checks.scripts":                   {list("memtester"), list("memtester", "fio")},
+	"MaasMachine.checks.parameters":                {object("runtime", "60"), object("fio_runtime", "60", "runtime", "90")},
 	"MaasMachine.lxdConfig":                        {object(), object("vmHost", "lxd-b")},
 	"MaasMachine.lxdConfig.storage.size":           {"20", "40"},
 	"MaasMachine.lxdConfig.disks":                  {list(object("size", "10")), list(object("size", "20"))},
