@@ -52,11 +52,6 @@ func (s TestStatus) UnderWay() bool {
 	return slices.Contains([]TestStatus{TestsPending, TestsRunning, TestsInstalling, TestsConfiguring}, s)
 }
 
-// Failed reports whether the test has ended and found something bad, or could not be done.
-func (s TestStatus) Failed() bool {
-	return slices.Contains([]TestStatus{TestsFailed, TestsTimedOut, TestsFailedInstalling, TestsFailedConfiguring}, s)
-}
-
 // String is MAAS's name of the result.
 func (s TestStatus) String() string {
 	names := []string{
@@ -348,72 +343,15 @@ func lastLines(output []byte) []string {
 
 // Script is a testing script in MAAS.
 type Script struct {
-	Name string
+	Name string `json:"name"`
 	// Tags also have what the script tests (cpu, memory, storage, network, node or gpu) and, if it is so, destructive.
-	Tags []string
-	// Timeout is how long it may run on each disk or interface; 0 is for ever.
-	Timeout time.Duration
-	// Destructive: it writes to disks.
-	Destructive bool
-	// Default: it comes with MAAS.
-	Default bool
+	Tags []string `json:"tags"`
 	// ForHardware is not empty: it runs only on machines with this hardware.
-	ForHardware []string
-	// Parameters are the types of its parameters, by name.
-	Parameters map[string]string
+	ForHardware []string `json:"for_hardware"`
 }
 
 // Answers reports whether op=test runs the script for a name or a tag.
 func (s Script) Answers(name string) bool { return s.Name == name || slices.Contains(s.Tags, name) }
-
-// UnmarshalJSON reads a script as MAAS writes it.
-func (s *Script) UnmarshalJSON(raw []byte) error {
-	var written struct {
-		Name        string   `json:"name"`
-		Tags        []string `json:"tags"`
-		Timeout     string   `json:"timeout"`
-		Destructive bool     `json:"destructive"`
-		Default     bool     `json:"default"`
-		ForHardware []string `json:"for_hardware"`
-		Parameters  map[string]struct {
-			Type string `json:"type"`
-		} `json:"parameters"`
-	}
-	err := json.Unmarshal(raw, &written)
-	if err != nil {
-		return fmt.Errorf("reading a script: %w", err)
-	}
-	*s = Script{
-		Name: written.Name, Tags: written.Tags, Destructive: written.Destructive, Default: written.Default,
-		ForHardware: written.ForHardware, Parameters: map[string]string{},
-	}
-	for name, parameter := range written.Parameters {
-		s.Parameters[name] = parameter.Type
-	}
-	s.Timeout, err = pythonDuration(written.Timeout)
-	return err
-}
-
-// maxDays bounds a duration: one of more is none.
-const maxDays = 10_000
-
-// pythonDuration reads a duration as Python writes it: 0:05:00, or 2 days, 1:00:00.
-func pythonDuration(written string) (time.Duration, error) {
-	clock, days := written, 0
-	if count, rest, hasDays := strings.Cut(written, " day"); hasDays {
-		n, err := strconv.Atoi(count)
-		if err != nil {
-			return 0, fmt.Errorf("%w: %q is no duration", errFormat, written)
-		}
-		clock, days = strings.TrimLeft(rest, "s, "), n
-	}
-	var hours, minutes, seconds int
-	_, err := fmt.Sscanf(clock, "%d:%d:%d", &hours, &minutes, &seconds)
-	if most := max(days, hours, minutes, seconds); err != nil || min(days, hours, minutes, seconds) < 0 || most > maxDays {
-		return 0, fmt.Errorf("%w: %q is no duration", errFormat, written)
-	}
-	return time.Duration(((days*24+hours)*60+minutes)*60+seconds) * time.Second, nil
-}
 
 // TestScripts returns MAAS's testing scripts, for all users (GET scripts/ type=testing). Seventeen come with MAAS.
 func (c *Client) TestScripts(ctx context.Context) ([]Script, error) {

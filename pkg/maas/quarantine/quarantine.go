@@ -392,6 +392,7 @@ func (s *Service) passed(
 	ctx context.Context, known map[string]Note, retested map[string]*maas.Machine,
 ) (passed []string, err error) {
 	read := 0
+	s.forgetVerdicts(retested)
 	for id, m := range retested {
 		now := verdict{known[id].Set, m.Tests}
 		if s.isJudged(id, now) {
@@ -411,6 +412,16 @@ func (s *Service) passed(
 		}
 	}
 	return passed, nil
+}
+
+// forgetVerdicts forgets those of machines that are not to be judged any more.
+func (s *Service) forgetVerdicts(but map[string]*maas.Machine) {
+	if len(but) == 0 {
+		return // There is nothing of this kind.
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.judged, func(id string, _ verdict) bool { return but[id] == nil })
 }
 
 func (s *Service) isJudged(systemID string, now verdict) bool {
